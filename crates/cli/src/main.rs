@@ -44,6 +44,10 @@ use std::ffi::OsString;
 /// Runs the whole program with its arguments; returns the exit code.
 #[cfg_attr(test, allow(dead_code, reason = "tests have a main of their own"))]
 fn softring(args: Vec<OsString>) -> u8 {
+    // Nothing may be changed that the program would inherit.
+    if args.get(1).is_some_and(|word| word == run::launch::WORD) {
+        return run::launch::command(&args[2..]);
+    }
     // Rust's start-up does this, too.
     sys::fill_standard_streams();
     // A command that becomes a program ignores SIGPIPE when it has something to say, if at all.

@@ -163,9 +163,6 @@ pub fn set_env(name: &str, value: &OsStr) {
 
 /// Executes a program by execve(2). Returns only if that failed.
 pub fn execve(path: &CStr, args: &[CString], env: &[CString]) -> io::Error {
-    let pointers = |list: &[CString]| {
-        list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
-    };
     let (argv, envp) = (pointers(args), pointers(env));
     let closed = CLOSED.load(Relaxed);
     signals::restore_sigpipe();
@@ -176,6 +173,21 @@ pub fn execve(path: &CStr, args: &[CString], env: &[CString]) -> io::Error {
         libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr());
     }
     io::Error::last_os_error()
+}
+
+/// Executes a program by execveat(2). Returns only if that failed.
+pub fn execveat(dir: i32, path: &CStr, args: &[CString], env: &[CString], flags: i32) -> io::Error {
+    let (argv, envp, path) = (pointers(args), pointers(env), path.as_ptr());
+    // SAFETY: as in `execve`.
+    unsafe {
+        libc::syscall(libc::SYS_execveat, dir, path, argv.as_ptr(), envp.as_ptr(), flags);
+    }
+    io::Error::last_os_error()
+}
+
+/// Returns an array as exec(3) takes it.
+fn pointers(list: &[CString]) -> Vec<*const std::ffi::c_char> {
+    list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
 /// Makes a write past RLIMIT_FSIZE an error from now on, instead of a SIGXFSZ that ends us without

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{ME, library, text};
+use common::{ME, build_by, library, text};
 use softring_testing::skipped;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ fn mapped() -> bool {
     if !library() {
         return false;
     }
-    let file = fs::File::open(Path::new(ME).with_file_name("libsoftring.so")).unwrap();
-    let read = softring_loader::Library::read(file);
+    let file = Path::new(ME).with_file_name("libsoftring.so");
+    let read = softring_loader::Library::open(&file);
     if let Err(e) = &read {
         skipped!("{e}");
     }
@@ -27,20 +27,7 @@ fn mapped() -> bool {
 }
 
 fn build(dir: &Path, compiler: &str, how: &[&str]) -> Option<PathBuf> {
-    build_of(RING, dir, compiler, how)
-}
-
-fn build_of(source: &str, dir: &Path, compiler: &str, how: &[&str]) -> Option<PathBuf> {
-    let (file, to) = (dir.join("ring.c"), dir.join("ring"));
-    fs::write(&file, source).unwrap();
-    let mut cc = Command::new(compiler);
-    let o = cc.args(["-w", "-O1", "-o"]).arg(&to).arg(&file).args(how).output();
-    match o {
-        Ok(o) if o.status.success() => return Some(to),
-        Ok(o) => skipped!("{compiler} {how:?}: {}", text(&o.stderr)),
-        Err(e) => skipped!("{compiler}: {e}"),
-    }
-    None
+    build_by(compiler, dir, "ring", how, RING)
 }
 
 /// Runs a program with a file as its standard input.
@@ -68,7 +55,8 @@ fn gets_ring(options: &[&str], program: &Path) {
 fn children_of_a_static_program_make_rings() {
     let dir = tempfile::tempdir().unwrap();
     let source = include_str!("common/forks.c");
-    let Some(program) = build_of(source, dir.path(), "cc", &["-static", "-pthread"]) else {
+    let Some(program) = build_by("cc", dir.path(), "forks", &["-static", "-pthread"], source)
+    else {
         return;
     };
     if mapped() {

@@ -88,7 +88,7 @@ pub const NEXT: usize = offset_of!(Block, next);
 /// it: a vfork child, a thread without a thread pointer of its own.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Words(pub [AtomicUsize; 5]);
+pub struct Words(pub [AtomicUsize; 6]);
 
 /// Memory of a thread. The values follow, [`VALUES`] bytes from its start.
 #[repr(C, align(64))]
@@ -249,7 +249,7 @@ fn add(owner: usize) -> &'static Block {
     let distance = values.wrapping_sub(first_values().start);
     let head = head(owner & !MEANT);
     let (owner, tid) = (AtomicUsize::new(owner), AtomicU32::new(0));
-    let words = Words([const { AtomicUsize::new(0) }; 5]);
+    let words = Words([const { AtomicUsize::new(0) }; 6]);
     // SAFETY: memory of ours, long enough and aligned, that nobody knows yet.
     unsafe {
         block.write(Block { owner, distance, next: null(), tid, words });

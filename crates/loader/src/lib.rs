@@ -55,6 +55,8 @@ pub struct Start {
     /// Start and length of the memory that holds the entry point's stack and this structure.
     pub own_stack: u64,
     pub own_stack_len: u64,
+    /// Path of the library: the address of a string, in the same memory.
+    pub name: u64,
     /// The process that has mapped the library: a child of the program, which ends without a
     /// signal, and which only wait4(2) with `__WALL` finds.
     pub helper: u64,

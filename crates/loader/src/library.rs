@@ -5,9 +5,12 @@ use object::LittleEndian as Endian;
 use object::elf::{self, FileHeader64, ProgramHeader64, Rela64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, Sym, SymbolTable};
 use object::read::{StringTable, SymbolIndex};
+use std::ffi::CString;
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 pub(crate) const PAGE: u64 = 4096;
 /// Most bytes of a library's file, and of the memory that it is mapped to.
@@ -22,6 +25,8 @@ type Segments<'a> = &'a [ProgramHeader64<Endian>];
 #[derive(Debug)]
 pub struct Library {
     pub(crate) file: File,
+    /// Path of the file.
+    pub(crate) name: CString,
     pub(crate) segments: Vec<Segment>,
     /// Offset of [`ENTRY`] in the mapping.
     pub(crate) entry: u64,
@@ -85,11 +90,14 @@ const CUT: Error = Error::Damaged("it is cut off");
 const OUTSIDE: Error = Error::Damaged("a table lies outside of its segments");
 
 impl Library {
-    /// Reads a library. The file has to stay as it is while programs run with it.
+    /// Opens and reads a library. The file has to stay as it is while programs run with it.
     ///
     /// # Errors
     /// The file cannot be read, is damaged, or needs a dynamic loader.
-    pub fn read(file: File) -> Result<Library, Error> {
+    pub fn open(path: &Path) -> Result<Library, Error> {
+        let file = File::open(path).map_err(Error::Unreadable)?;
+        let name =
+            CString::new(path.as_os_str().as_bytes()).map_err(|e| Error::Unreadable(e.into()))?;
         let mut data = Vec::new();
         (&file).take(MOST).read_to_end(&mut data).map_err(Error::Unreadable)?;
         let header = Header::parse(&*data).map_err(|_| Error::Damaged("it is no ELF file"))?;
@@ -108,6 +116,7 @@ impl Library {
             read_only: None,
             relocations: Vec::new(),
             file,
+            name,
         };
         for table in [tables.relocations, tables.jumps] {
             library.relocate(&tables.contents(headers, &data, table)?, &symbols)?;

@@ -27,6 +27,10 @@ pub(crate) fn begin_in(program: &Stopped, library: &Library, helper: u32) -> Res
     let base = map(program, library)?;
     close(program, library)?;
     let stack = anonymous(program, 0, STACK, libc::PROT_READ | libc::PROT_WRITE, STACK_HOW)?;
+    let string = library.name.as_bytes_with_nul();
+    let name = stack + STACK - string.len() as u64;
+    let write = |e| Error::Trace("write memory", e);
+    program.tracee.write(name, string).map_err(write)?;
     let start = Start {
         entry: program.first.rip,
         stack: program.first.rsp,
@@ -34,10 +38,10 @@ pub(crate) fn begin_in(program: &Stopped, library: &Library, helper: u32) -> Res
         len: library.len(),
         own_stack: stack,
         own_stack_len: STACK,
+        name,
         helper: helper.into(),
     };
-    let at = (stack + STACK - size_of::<Start>() as u64) & !63;
-    let write = |e| Error::Trace("write memory", e);
+    let at = (name - size_of::<Start>() as u64) & !63;
     program.tracee.write(at, &start.bytes()).map_err(write)?;
     program.restore()?;
     let mut registers = program.first;
@@ -159,6 +163,7 @@ impl Start {
             self.len,
             self.own_stack,
             self.own_stack_len,
+            self.name,
             self.helper,
         ];
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()

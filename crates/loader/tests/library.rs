@@ -6,7 +6,6 @@ use common::{ALONE, LIBRARY, build, library, read};
 use proptest::prelude::*;
 use softring_loader::{Error, Library};
 use std::fs;
-use std::io::{Seek, Write};
 
 /// Returns the reason why a library of this source, built with these options, is refused.
 #[track_caller]
@@ -110,10 +109,9 @@ proptest! {
         if let Some(len) = len {
             bytes.truncate(len.index(bytes.len()));
         }
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(&bytes).unwrap();
-        file.rewind().unwrap();
-        let _ = Library::read(file);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), &bytes).unwrap();
+        let _ = Library::open(file.path());
     }
 }
 

@@ -22,6 +22,7 @@
 //! | `SOFTRING_TRACE` | a key, `0` | reader of traces (`softring trace`); `0`: no traces |
 //! | `SOFTRING_LOCKED` | numbers | set by the library itself, across exec (`wrap::exec`) |
 //! | `SOFTRING_RULES` | text | the same: a task's restrictions and filters (`rsrc::task_rules`) |
+//! | `SOFTRING_COMMAND` | a file | the command, which starts static programs (`children::launch`) |
 //! | `SOFTRING_RUN` | a file | list of programs started without the library (`children`) |
 //! | `SOFTRING_ABI` | `7.2` (default), `6.18` | the kernel whose ABI rings have; for tests |
 //! | `SOFTRING_REPORT` | `0` (default), `1` | `1`: at exit, one line on stderr: sites, calls |
@@ -250,6 +251,9 @@ pub const LOCKED: &CStr = c"SOFTRING_LOCKED";
 
 /// Name of the variable that is the first of those that a program is not to see.
 pub const FOLLOWED: &CStr = c"SOFTRING_FOLLOWED";
+
+/// Name of the variable that names the command (`children::launch`).
+pub const COMMAND: &CStr = c"SOFTRING_COMMAND";
 
 /// Returns the value of [`LOCKED`].
 pub fn locked() -> Option<&'static CStr> {

@@ -120,6 +120,7 @@ pub fn thread_begins() {
 
 extern "C" fn thread_ends(_: *mut c_void) {
     exit::task_ends();
+    crate::children::thread_ends();
     crate::intercept::stack::thread_ends();
 }
 

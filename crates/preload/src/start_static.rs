@@ -7,15 +7,15 @@
 
 use alloc::vec::Vec;
 use core::arch::{asm, naked_asm};
-use core::ffi::c_void;
+use core::ffi::{CStr, c_char, c_void};
 use core::mem::offset_of;
 use core::ptr::{null_mut, with_exposed_provenance};
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 use libc::{Elf64_Ehdr, Elf64_Phdr, dl_phdr_info};
 use softring_host::{initial, user};
 
 use crate::dynamic::Visit;
-use crate::raw::raw;
+use crate::raw::{self, raw};
 
 /// Facts from the loader; its own description of them is `softring_loader::Start`.
 #[repr(C)]
@@ -26,6 +26,7 @@ struct Start {
     len: usize,
     own_stack: usize,
     own_stack_len: usize,
+    name: *const c_char,
     helper: usize,
 }
 
@@ -33,6 +34,9 @@ struct Start {
 static ENTRY: AtomicUsize = AtomicUsize::new(0);
 /// Start of the memory that this library is mapped to.
 static BASE: AtomicUsize = AtomicUsize::new(0);
+
+/// Path of this library.
+static NAME: AtomicPtr<c_char> = AtomicPtr::new(c"".as_ptr().cast_mut());
 
 /// Thread pointer of the first thread; begins with its own address, as the ABI has it.
 static THREAD: Pointer = Pointer([const { AtomicUsize::new(0) }; 8]);
@@ -50,7 +54,8 @@ pub unsafe fn objects(visit: Visit, data: *mut c_void) {
     if base == 0 {
         return;
     }
-    let (program, own) = (Headers::of_program(), own(base));
+    let (program, mut own) = (Headers::of_program(), own(base));
+    own.dlpi_name = NAME.load(Relaxed);
     let program = program.as_ref().map(Headers::object);
     for mut info in [program, Some(own)].into_iter().flatten() {
         // SAFETY: the caller's.
@@ -207,6 +212,8 @@ unsafe extern "C" fn softring_start_static() {
 /// Does what the constructor does in a program with a loader.
 unsafe extern "C" fn begin(start: &Start) {
     ENTRY.store(start.entry, Relaxed);
+    // SAFETY: the loader's string, which is unmapped after the start.
+    keep_name(unsafe { CStr::from_ptr(start.name) });
     // SAFETY: the loader's process, which is a child of this one; no status is asked for. The stack
     // pointer is the program's first.
     unsafe {
@@ -224,6 +231,16 @@ unsafe extern "C" fn begin(start: &Start) {
     unsafe { initial::by_register() };
     set_thread_pointer();
     crate::start::run();
+}
+
+fn keep_name(name: &CStr) {
+    let name = name.to_bytes_with_nul();
+    let to = raw::map(name.len(), libc::MAP_PRIVATE);
+    if !to.is_null() {
+        // SAFETY: a new mapping, with room for the string.
+        unsafe { to.copy_from_nonoverlapping(name.as_ptr(), name.len()) };
+        NAME.store(to.cast(), Relaxed);
+    }
 }
 
 /// Returns whether a program may read and set its thread pointer without a system call

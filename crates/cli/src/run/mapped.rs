@@ -5,7 +5,7 @@ use super::target::Trouble;
 use crate::cli::{Engine, UnderArgs};
 use crate::{fail, out};
 use softring_loader::{Error, Library, Otherwise};
-use std::fs::File;
+use std::fmt;
 use std::path::Path;
 
 /// Next step for a program that the library could not be mapped into.
@@ -19,7 +19,7 @@ pub fn library(troubles: &mut Vec<Trouble>, lib: &Path, under: &UnderArgs) -> Op
     if idle || troubles.is_empty() || !troubles.iter().all(is_static) {
         return None;
     }
-    let library = File::open(lib).map_err(Error::Unreadable).and_then(Library::read).ok()?;
+    let library = Library::open(lib).ok()?;
     troubles.clear();
     Some(library)
 }
@@ -34,28 +34,33 @@ pub fn arrange(
     under: &UnderArgs,
     needed: bool,
 ) -> anyhow::Result<()> {
-    let what = |e: &Error| {
-        format!("{} is statically linked, and the library is not in it: {e}", program.display())
-    };
+    let what = |e: &Error| what(&program.display(), e);
+    let tell = !options::quiet(under);
     let failed = |e: &Error| {
         if needed {
             return Otherwise::Exit(fail::report(&fail::usage(what(e), HINT)).into());
         }
-        warn(under, &what(e));
+        warn(tell, &what(e));
         Otherwise::Untouched
     };
     match softring_loader::arrange(library, failed) {
         Ok(()) => Ok(()),
         Err(e) if needed => Err(fail::usage(what(&e), HINT)),
         Err(e) => {
-            warn(under, &what(&e));
+            warn(tell, &what(&e));
             Ok(())
         }
     }
 }
 
-fn warn(under: &UnderArgs, what: &str) {
-    if !options::quiet(under) {
+/// Returns the words for a program without the library.
+pub fn what(program: &impl fmt::Display, e: &Error) -> String {
+    format!("{program} is statically linked, and the library is not in it: {e}")
+}
+
+/// Warns of a program without the library, if this is to `tell`.
+pub fn warn(tell: bool, what: &str) {
+    if tell {
         out::note(&format!("warning: {what}; the program gets the kernel's rings"));
         out::note(&format!("hint: {HINT}"));
     }

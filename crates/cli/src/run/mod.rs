@@ -4,6 +4,7 @@ pub mod dynamic;
 mod elf;
 mod environment;
 pub mod faults;
+pub mod launch;
 pub mod lib_path;
 mod mapped;
 mod named;
@@ -14,10 +15,10 @@ mod target;
 use crate::cli::{Engine, RunArgs, UnderArgs, name_of};
 use crate::{crash, deny, fail, files, out, sys};
 use anyhow::Context;
-use std::env;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::{env, fmt, io};
 use target::Trouble;
 
 /// EPERM: the error of Docker's profile.
@@ -84,9 +85,10 @@ fn preload(env: &mut Environment, program: &Path, lib: &Path, under: &UnderArgs)
 }
 
 /// Every variable that [`shell_environment`] may set.
-pub const VARIABLES: [&str; 15] = [
+pub const VARIABLES: [&str; 16] = [
     "LD_PRELOAD",
     "SOFTRING_ENGINE",
+    "SOFTRING_COMMAND",
     "SOFTRING_INTERCEPT",
     "SOFTRING_NOTICE",
     "SOFTRING_QUIET",
@@ -109,7 +111,11 @@ pub const VARIABLES: [&str; 15] = [
 pub fn shell_environment(under: &UnderArgs) -> anyhow::Result<Environment> {
     let shell = Path::new("/bin/sh");
     let lib = lib_path::find(target::libc(shell))?;
-    environment(shell, Some(&lib), under)
+    let mut env = environment(shell, Some(&lib), under)?;
+    if needs_us(under) {
+        set_command(&mut env);
+    }
+    Ok(env)
 }
 
 /// Runs `softring run [options] -- CMD`.
@@ -153,17 +159,29 @@ fn become_program(args: &RunArgs) -> anyhow::Result<()> {
     let lib = lib.filter(|_| !harmed);
     let mut env = environment(&path, lib.as_deref(), under)?;
     let quiet = env.get("SOFTRING_RUN").is_some() || options::quiet(under);
-    if lib.is_some() && !quiet && needs_us(under) {
+    let needed = needs_us(under);
+    if lib.is_some() && !quiet && needed {
         env.set("SOFTRING_RUN", named::file());
+    }
+    if lib.is_some() && needed {
+        set_command(&mut env);
     }
     // The program inherits the library's file.
     if let Some(library) = &mapped {
-        mapped::arrange(&path, library, under, needs_us(under))?;
+        mapped::arrange(&path, library, under, needed)?;
     }
     if under.deny {
         deny::install(EPERM, false)?;
     }
     exec(&path, &args.command, &env)
+}
+
+/// Names this command, which brings the library to static programs that others start
+/// ([`launch`]).
+fn set_command(env: &mut Environment) {
+    if let Ok(own) = crate::files::own_exe() {
+        env.set("SOFTRING_COMMAND", own);
+    }
 }
 
 /// Stops at troubles that make the run pointless, and warns of the rest. Returns true if the
@@ -257,6 +275,11 @@ pub fn exec(path: &Path, args: &[OsString], env: &Environment) -> anyhow::Result
         argv.extend(args.iter().skip(1).map(|a| c(a)).collect::<Result<Vec<_>, _>>()?);
         e = sys::execve(&shell, &argv, envp);
     }
+    Err(cannot_become(&path.display(), &e))
+}
+
+/// Returns the error of a program that execve(2) has refused.
+fn cannot_become(path: &impl fmt::Display, e: &io::Error) -> anyhow::Error {
     let hint = match e.raw_os_error() {
         Some(libc::E2BIG) => "the arguments and the environment together are too long",
         Some(libc::ENOMEM | libc::EAGAIN) => "free memory, or raise RLIMIT_NPROC",
@@ -265,5 +288,5 @@ pub fn exec(path: &Path, args: &[OsString], env: &Environment) -> anyhow::Result
     };
     let missing = e.raw_os_error() == Some(libc::ENOENT);
     let code = if missing { fail::NOT_FOUND } else { fail::NOT_EXECUTABLE };
-    Err(fail::no_program(code, format!("cannot start {}: {e}", path.display()), hint))
+    fail::no_program(code, format!("cannot start {path}: {e}"), hint)
 }

@@ -18,14 +18,26 @@ pub const STARTS: &str = include_str!("starts.c");
 
 /// Builds a C program in `dir`; says so if it cannot be built.
 pub fn build(dir: &Path, name: &str, how: &[&str], source: &str) -> Option<PathBuf> {
+    build_by("cc", dir, name, how, source)
+}
+
+/// Does the same by another compiler.
+pub fn build_by(
+    compiler: &str,
+    dir: &Path,
+    name: &str,
+    how: &[&str],
+    source: &str,
+) -> Option<PathBuf> {
     let (file, to) = (dir.join("source.c"), dir.join(name));
     fs::write(&file, source).unwrap();
-    let mut cc = Command::new("cc");
-    let o = cc.args(how).args(["-w", "-O1", "-o"]).arg(&to).arg(&file).output().unwrap();
-    if !o.status.success() {
-        skipped!("{name}: {}", text(&o.stderr));
+    let mut cc = Command::new(compiler);
+    match cc.args(["-w", "-O1", "-o"]).arg(&to).arg(&file).args(how).output() {
+        Ok(o) if o.status.success() => return Some(to),
+        Ok(o) => skipped!("{compiler} {how:?}: {}", text(&o.stderr)),
+        Err(e) => skipped!("{compiler}: {e}"),
     }
-    o.status.success().then_some(to)
+    None
 }
 
 pub fn softring(args: &[&str]) -> Output {

@@ -2,7 +2,7 @@
 #include <stdint.h>
 
 struct start {
-    uint64_t entry, stack, base, len, own_stack, own_stack_len, helper;
+    uint64_t entry, stack, base, len, own_stack, own_stack_len, name, helper;
 };
 
 extern void nobody(void) __attribute__((weak));

@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use softring_loader::{Error, Library};
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -38,7 +38,7 @@ pub fn library(dir: &Path) -> PathBuf {
 }
 
 pub fn read(path: &Path) -> Result<Library, Error> {
-    Library::read(File::open(path).unwrap())
+    Library::open(path)
 }
 
 pub fn text(bytes: &[u8]) -> String {

@@ -6,7 +6,7 @@ use crate::loaders;
 use crate::raw::{self, raw};
 use core::ffi::c_char;
 use core::fmt::Write;
-use softring_host::c_library;
+use softring_host::{c_library, initial};
 
 /// Limit of the bytes of a segment that are scanned.
 const MOST: u64 = 64 << 20;
@@ -33,6 +33,11 @@ impl Name {
 
     pub fn bytes(&self) -> &[u8] {
         &self.text[..self.len]
+    }
+
+    /// Returns the address of the text, which ends with a NUL.
+    pub fn as_ptr(&self) -> *const c_char {
+        self.text.as_ptr().cast()
     }
 
     /// Appends `more` and drops what does not fit; the last byte stays 0.
@@ -75,6 +80,12 @@ impl Fd {
 
     fn open_name(name: &Name) -> Option<Fd> {
         Fd::open(libc::AT_FDCWD, name.text.as_ptr().expose_provenance(), libc::O_RDONLY)
+    }
+
+    /// Returns whether there is a program at `path`.
+    pub fn is_program_at(path: *const c_char) -> bool {
+        let file = Fd::open(libc::AT_FDCWD, path.expose_provenance(), libc::O_RDONLY);
+        file.is_some_and(|file| file.is_program())
     }
 
     /// Returns whether this is a regular file with an execute bit. Reads the mode, as a policy may
@@ -138,7 +149,8 @@ fn in_path(file: *const c_char) -> Option<(Fd, Name)> {
     }
 }
 
-fn find(program: Program) -> Option<(Fd, Name)> {
+/// Opens a program's file, and returns its path.
+pub fn find(program: Program) -> Option<(Fd, Name)> {
     let mut name = Name::new();
     let (dir, path) = match program {
         Program::Named(file) => {
@@ -158,6 +170,12 @@ fn find(program: Program) -> Option<(Fd, Name)> {
     };
     name.add_string(path.expose_provenance() as u64, 0);
     Fd::open(dir, path.expose_provenance(), libc::O_RDONLY).map(|fd| (fd, name))
+}
+
+/// Returns whether the program is a script.
+pub fn is_script(program: Program) -> bool {
+    let mut head = [0; 2];
+    find(program).is_some_and(|(fd, _)| fd.read(&mut head, 0) == 2) && head == *b"#!"
 }
 
 /// Returns the program's name and the reason if it starts without the library, and makes rings or
@@ -252,20 +270,39 @@ fn lacks(fd: &Fd, head: &[u8], preloaded: bool) -> Option<Why> {
     (!preloaded).then_some(Why::Environment)
 }
 
-/// Returns whether the program's loader is this C library's, and takes LD_PRELOAD.
-pub fn loads_libraries(program: Program) -> bool {
-    let loader: &[u8] = if loaders::runs_on_musl() { b"/ld-musl-" } else { b"/ld-linux-" };
+/// A program by how the library comes to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Program whose loader takes LD_PRELOAD, and is this C library's unless this program has none.
+    Dynamic,
+    /// Program without a loader, which gains no rights.
+    Static,
+    Other,
+}
+
+/// Returns a program's kind; `Other` also if its file cannot be read.
+pub fn kind(program: Program) -> Kind {
+    const EM_X86_64: [u8; 2] = [62, 0];
+    const GLIBC: &[u8] = b"/ld-linux-";
+    const MUSL: &[u8] = b"/ld-musl-";
+    let loaders: &[&[u8]] = match (initial::is_known(), loaders::runs_on_musl()) {
+        (true, _) => &[GLIBC, MUSL],
+        (_, true) => &[MUSL],
+        _ => &[GLIBC],
+    };
     let mut head = [0; HEAD];
-    let Some((fd, _, head)) = executable(program, &mut head) else { return false };
-    if head.len() < 64 || head[..5] != *b"\x7fELF\x02" {
-        return false;
+    let Some((fd, _, head)) = executable(program, &mut head) else { return Kind::Other };
+    let ours = head.len() >= 64 && head[..5] == *b"\x7fELF\x02" && head[18..20] == EM_X86_64;
+    if !ours || gains_rights(&fd) {
+        return Kind::Other;
     }
     let Some(named) = Headers(head).iter().find(|header| header.kind == PT_INTERP) else {
-        return false;
+        return if fd.is_program() { Kind::Static } else { Kind::Other };
     };
     let mut path = [0; 256];
     let n = fd.read(&mut path[..named.len.min(256) as usize], named.offset);
-    names(&path[..n], loader) && !gains_rights(&fd)
+    let is_reached = loaders.iter().any(|loader| names(&path[..n], loader));
+    if is_reached { Kind::Dynamic } else { Kind::Other }
 }
 
 /// Returns whether the kernel will set AT_SECURE for this program.

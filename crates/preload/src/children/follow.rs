@@ -16,12 +16,13 @@
 //! ```
 //!
 //! A program that was itself started without LD_PRELOAD (it is linked with the library) is not
-//! followed by its children. Nor are programs that would not load the library, or could not: static
-//! ones, those that gain rights, those of another C library's loader, those in a root or of a user
-//! without the library's file.
+//! followed by its children. Nor are programs that would not load the library, or could not: those
+//! that gain rights, those of another C library's loader, those in a root or of a user without the
+//! library's file, static ones without the command ([`super::launch`]).
 #![allow(unsafe_code)]
 
-use super::file::{self, Fd};
+use super::file::{self, Fd, Kind};
+use super::launch;
 use super::{OWN, Program, after, byte, preloads};
 use crate::intercept::patch::stub;
 use crate::{config, loaders, raw};
@@ -47,8 +48,8 @@ static SETTINGS: AtomicPtr<Path> = AtomicPtr::new(core::ptr::null_mut());
 /// Value of the copy of SOFTRING_NOTICE.
 static NOTICE_COPY: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Returns the strings of an environment that the program passes, as far as they can be read.
-fn strings(envp: Strings) -> impl Iterator<Item = u64> {
+/// Returns the strings of an array that the program passes, as far as they can be read.
+pub fn strings(envp: Strings) -> impl Iterator<Item = u64> {
     let word = move |n: usize| {
         user::read::<u64>(envp.wrapping_add(n).expose_provenance() as u64).unwrap_or(0)
     };
@@ -73,7 +74,7 @@ fn is_setting(string: &CStr) -> bool {
 }
 
 /// Returns the path of this library; empty if it is not known.
-fn own() -> &'static CStr {
+pub fn own() -> &'static CStr {
     let own = OWN.load(Relaxed);
     // SAFETY: the loader's own string, which stays while the library does.
     if own.is_null() { c"" } else { unsafe { CStr::from_ptr(own) } }
@@ -162,10 +163,13 @@ fn settings() -> impl Iterator<Item = &'static CStr> + Clone {
     unsafe { known(SETTINGS.load(Relaxed)) }
 }
 
-/// Returns the copy of a setting's value. `name` ends with `=`.
-pub fn setting(name: &[u8]) -> Option<Path> {
-    let string = settings().find(|string| string.to_bytes().starts_with(name))?;
-    Some(string.as_ptr().wrapping_add(name.len()))
+/// Returns the copy of a setting's value.
+pub fn setting(name: &CStr) -> Option<Path> {
+    let value = |string: &CStr| {
+        let value = string.to_bytes().strip_prefix(name.to_bytes())?.strip_prefix(b"=")?;
+        Some(value.as_ptr().cast())
+    };
+    settings().find_map(value)
 }
 
 /// Strings for the environment of a program.
@@ -184,10 +188,16 @@ pub fn follow(program: Program, envp: Strings) -> Option<Added> {
     let given = value(PRELOAD).filter(|at| byte(*at) != 0);
     // musl's loader takes the first one, and others the last.
     if value(b"SOFTRING_FOLLOW=").is_some_and(|at| byte(at) == b'0')
-        || loaders::runs_on_musl() && value(PRELOAD).is_some()
-        || !file::loads_libraries(program)
         || !Fd::reads(OWN.load(Relaxed))
     {
+        return None;
+    }
+    let reached = match file::kind(program) {
+        Kind::Dynamic => !(loaders::runs_on_musl() && value(PRELOAD).is_some()),
+        Kind::Static => launch::is_possible(),
+        Kind::Other => false,
+    };
+    if !reached {
         return None;
     }
     if config::notice_is_claimed()

@@ -9,13 +9,17 @@
 
 mod file;
 pub mod follow;
+mod launch;
 mod rings;
+mod room;
 mod sanitizer;
 
 use crate::config;
 use crate::{dynamic, raw};
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+pub use launch::Launch;
+pub use room::Room;
 use softring_host::{c_library, refused, user};
 
 /// A program as an exec call names it.
@@ -59,14 +63,19 @@ pub fn start() {
         unsafe { follow::start(environ.cast_mut()) };
     }
     if !RUN.load(Relaxed).is_null()
-        && let Some(run) = follow::setting(b"SOFTRING_RUN=")
+        && let Some(run) = follow::setting(c"SOFTRING_RUN")
     {
         RUN.store(run.cast_mut(), Relaxed);
     }
 }
 
+/// Gives back what children of the calling thread have left, which ends.
+pub fn thread_ends() {
+    room::thread_ends();
+}
+
 /// System calls needed to judge a program.
-const CALLS: [i64; 15] = [
+const CALLS: [i64; 16] = [
     libc::SYS_openat,
     libc::SYS_readlinkat,
     libc::SYS_fstat,
@@ -82,6 +91,7 @@ const CALLS: [i64; 15] = [
     libc::SYS_getuid,
     libc::SYS_getgid,
     libc::SYS_prctl,
+    libc::SYS_fcntl,
 ];
 
 /// Returns what the environment `envp` needs for `program` to start with the library, if that is to
@@ -98,19 +108,41 @@ pub fn follow(program: Program, envp: *const *const c_char) -> Option<follow::Ad
 
 /// Reports `program`, which is about to start with `envp`, if it starts without the library.
 pub fn starts(program: Program, envp: *const *const c_char) {
-    let run = RUN.load(Relaxed);
+    let _ = starts_or_launches(program, envp, |_| None);
+}
+
+/// Returns what to start in place of `program`, if that brings the library to it; else does as
+/// [`starts`].
+pub fn launch(
+    program: Program,
+    flags: i32,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> Option<Launch> {
+    starts_or_launches(program, envp, |tell| Launch::of(program, flags, (argv, envp), tell))
+}
+
+/// `launch` gets whether the program is to be told of if it starts without the library.
+fn starts_or_launches(
+    program: Program,
+    envp: *const *const c_char,
+    launch: impl FnOnce(bool) -> Option<Launch>,
+) -> Option<Launch> {
     // A filter of the program's may kill for the calls needed to judge.
-    if run.is_null() || !CALLS.into_iter().all(refused::spares) {
-        return;
+    if !CALLS.into_iter().all(refused::spares) {
+        return None;
     }
-    let errno = raw::errno();
-    let preloaded = preloads(envp).is_some();
-    if let Some((name, why)) = file::judge(program, preloaded)
-        && file::is_first(run, &name)
+    let (errno, run) = (raw::errno(), RUN.load(Relaxed));
+    let judged = if run.is_null() { None } else { file::judge(program, preloads(envp).is_some()) };
+    let told = judged.filter(|(name, _)| file::is_first(run, name));
+    let launched = launch(told.is_some());
+    if launched.is_none()
+        && let Some((name, why)) = told
     {
         say(&name, why);
     }
     raw::set_errno(errno);
+    launched
 }
 
 /// Returns the LD_PRELOAD that `program` needs, and the index of the string of `envp` that it
@@ -186,7 +218,7 @@ fn say(name: &file::Name, why: Why) {
         }
         Why::Static => {
             b" starts without softring (it is statically linked), and seems to use io_uring: \
-              link the program dynamically\n"
+              start it by softring run, or link it dynamically\n"
         }
         Why::Privileged => {
             b" starts without softring (it is set-user-id, set-group-id, or has capabilities), and \

@@ -19,7 +19,8 @@
 //! which the caller may have interrupted. A thread's control block lies at the upper end of its
 //! stack and holds, side by side, the start and the length of the stack; this pair is searched.
 //! Where none is found (musl) each call changes. The process's first stack is known from the
-//! auxiliary vector.
+//! auxiliary vector. In a static program each call changes: a child of musl's posix_spawn(3), whose
+//! execve(2) comes here, has some kilobytes amid its parent's stack.
 //!
 //! No handler of the program's runs on our stack: the engine defers signals meanwhile
 //! (`handlers::own_stack`), and [`leave_stack`] delivers them on the program's stack.
@@ -45,7 +46,7 @@ const FIRST: usize = 8 << 20;
 /// Words of glibc's `struct pthread` that are searched; all versions have more.
 const GLIBC: usize = 0x880 / 8;
 /// Words that are searched in this process: none with musl, whose structure is shorter, and none in
-/// a static program, which may be of any language.
+/// a static program.
 static GLIBC_WORDS: AtomicUsize = AtomicUsize::new(0);
 
 /// Start of the room on the process's first stack, and its length; see [`start`].
@@ -439,6 +440,9 @@ pub fn thread_ends() {
 
 /// Finds the process's first stack. Called by the constructor.
 pub fn start() {
+    if initial::is_known() {
+        return;
+    }
     // SAFETY: no arguments that could be wrong; the kernel writes the limit into ours.
     let (top, limit) = unsafe {
         let mut limit = [0u64; 2];
@@ -446,7 +450,7 @@ pub fn start() {
         raw!(libc::SYS_prlimit64, 0, libc::RLIMIT_STACK, 0, to);
         (c_library::auxiliary(libc::AT_EXECFN as usize).unwrap_or(0), limit[0] as usize)
     };
-    if !crate::loaders::runs_on_musl() && !initial::is_known() {
+    if !crate::loaders::runs_on_musl() {
         GLIBC_WORDS.store(GLIBC, Relaxed);
     }
     let len = limit.min(FIRST);

@@ -11,7 +11,7 @@
 #![allow(unsafe_code)]
 
 use crate::children::follow::Added;
-use crate::children::{self, Program};
+use crate::children::{self, Launch, Program, Room};
 use crate::intercept::stack;
 use crate::raw::{self, next, raw};
 use crate::{config, gate, notice, proc};
@@ -37,13 +37,41 @@ pub(super) fn environment() -> Strings {
     unsafe { environ().as_ref() }.map_or(core::ptr::null(), |strings| *strings)
 }
 
+/// Arguments of execve(2).
+#[derive(Clone, Copy)]
+struct Image {
+    /// The command that is started in the program's place; null: the program itself.
+    command: Path,
+    argv: Strings,
+    envp: Strings,
+}
+
+impl Image {
+    /// Starts the command, or else the program by `program`.
+    fn exec(self, program: impl FnOnce(Image) -> c_int) -> c_int {
+        if self.command.is_null() {
+            return program(self);
+        }
+        raw::libc_answer(self.exec_raw()) as c_int
+    }
+
+    /// Starts the command.
+    fn exec_raw(self) -> isize {
+        let command = self.command.expose_provenance();
+        let (argv, envp) = (self.argv.expose_provenance(), self.envp.expose_provenance());
+        // SAFETY: the program's own arrays, or ours, and a path of ours.
+        stack::leave_for(|| unsafe { raw!(libc::SYS_execve, command, argv, envp) })
+    }
+}
+
 /// `execve(2)`: execute program.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execve(path: Path, argv: Strings, envp: Strings) -> c_int {
     let next = next!(c"execve", fn(Path, Strings, Strings) -> c_int);
     let program = Program::At(libc::AT_FDCWD, path);
     // SAFETY: the program's own call, here and below.
-    around(program, envp, |envp| next.map_or_else(missing, |f| unsafe { f(path, argv, envp) }))
+    let call = |i: Image| next.map_or_else(missing, |f| unsafe { f(path, i.argv, i.envp) });
+    around(program, 0, (argv, envp), |image| image.exec(call))
 }
 
 /// `execv(3)`: execute a file.
@@ -65,8 +93,8 @@ unsafe extern "C" fn execvp(file: Path, argv: Strings) -> c_int {
 unsafe extern "C" fn execvpe(file: Path, argv: Strings, envp: Strings) -> c_int {
     let next = next!(c"execvpe", fn(Path, Strings, Strings) -> c_int);
     // SAFETY: as above.
-    let call = |envp| next.map_or_else(missing, |f| unsafe { f(file, argv, envp) });
-    around(Program::Named(file), envp, call)
+    let call = |i: Image| next.map_or_else(missing, |f| unsafe { f(file, i.argv, i.envp) });
+    around(Program::Named(file), 0, (argv, envp), |image| image.exec(call))
 }
 
 /// `fexecve(3)`: execute program specified via file descriptor.
@@ -74,8 +102,8 @@ unsafe extern "C" fn execvpe(file: Path, argv: Strings, envp: Strings) -> c_int 
 unsafe extern "C" fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
     let next = next!(c"fexecve", fn(c_int, Strings, Strings) -> c_int);
     // SAFETY: as above.
-    let call = |envp| next.map_or_else(missing, |f| unsafe { f(fd, argv, envp) });
-    around(Program::Open(fd), envp, call)
+    let call = |i: Image| next.map_or_else(missing, |f| unsafe { f(fd, i.argv, i.envp) });
+    around(Program::Open(fd), 0, (argv, envp), |image| image.exec(call))
 }
 
 /// `execveat(2)`: execute program relative to a directory file descriptor.
@@ -142,20 +170,20 @@ unsafe extern "C" fn execv_with_environment(path: Path, argv: Strings) -> c_int 
 /// call.
 #[inline(never)]
 pub fn raw_execve(a: &[usize; 6]) -> isize {
-    let call = |envp: Strings| {
+    let call = |i: Image| {
+        let envp = i.envp.expose_provenance();
         // SAFETY: the program's own call.
-        stack::leave_for(|| unsafe { raw!(libc::SYS_execve, a[0], a[1], envp.expose_provenance()) })
+        stack::leave_for(|| unsafe { raw!(libc::SYS_execve, a[0], a[1], envp) })
     };
     let path = core::ptr::with_exposed_provenance(a[0]);
-    let envp = core::ptr::with_exposed_provenance(a[2]);
-    around(Program::At(libc::AT_FDCWD, path), envp, call)
+    around_raw(Program::At(libc::AT_FDCWD, path), 0, (a[1], a[2]), call)
 }
 
 /// Handles execveat(2) by number.
 #[inline(never)]
 pub fn raw_execveat(a: &[usize; 6]) -> isize {
-    let call = |envp: Strings| {
-        let envp = envp.expose_provenance();
+    let call = |i: Image| {
+        let envp = i.envp.expose_provenance();
         // SAFETY: the program's own call.
         stack::leave_for(|| unsafe { raw!(libc::SYS_execveat, a[0], a[1], a[2], envp, a[4]) })
     };
@@ -164,7 +192,22 @@ pub fn raw_execveat(a: &[usize; 6]) -> isize {
     } else {
         Program::At(a[0] as i32, core::ptr::with_exposed_provenance(a[1]))
     };
-    around(program, core::ptr::with_exposed_provenance(a[3]), call)
+    around_raw(program, a[4] as i32, (a[2], a[3]), call)
+}
+
+/// Makes a call by number by which the program execs.
+fn around_raw(
+    program: Program,
+    flags: i32,
+    (argv, envp): (usize, usize),
+    call: impl FnOnce(Image) -> isize,
+) -> isize {
+    let (argv, envp) =
+        (core::ptr::with_exposed_provenance(argv), core::ptr::with_exposed_provenance(envp));
+    around(program, flags, (argv, envp), |image| match image.command.is_null() {
+        true => call(image),
+        false => image.exec_raw(),
+    })
 }
 
 /// `posix_spawn(3)`: spawn a process.
@@ -182,9 +225,10 @@ unsafe extern "C" fn posix_spawn(
         fn(*mut c_int, Path, *const c_void, *const c_void, Strings, Strings) -> c_int
     );
     let Some(f) = next else { return libc::ENOSYS };
-    // SAFETY: the program's own call.
-    starting(Program::At(libc::AT_FDCWD, path), envp, |envp| unsafe {
-        f(pid, path, actions, attributes, argv, envp)
+    starting(Program::At(libc::AT_FDCWD, path), 0, (argv, envp), |i| {
+        let path = if i.command.is_null() { path } else { i.command };
+        // SAFETY: the program's own call.
+        unsafe { f(pid, path, actions, attributes, i.argv, i.envp) }
     })
 }
 
@@ -203,9 +247,10 @@ unsafe extern "C" fn posix_spawnp(
         fn(*mut c_int, Path, *const c_void, *const c_void, Strings, Strings) -> c_int
     );
     let Some(f) = next else { return libc::ENOSYS };
-    // SAFETY: the program's own call.
-    starting(Program::Named(file), envp, |envp| unsafe {
-        f(pid, file, actions, attributes, argv, envp)
+    starting(Program::Named(file), 0, (argv, envp), |i| {
+        let file = if i.command.is_null() { file } else { i.command };
+        // SAFETY: the program's own call. A path with a slash is not searched for.
+        unsafe { f(pid, file, actions, attributes, i.argv, i.envp) }
     })
 }
 
@@ -214,16 +259,33 @@ pub(super) fn missing() -> c_int {
     -1
 }
 
-/// Makes the call by which the program execs, with the environment for the new program.
-fn around<T>(program: Program, envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
-    starting(program, envp, |envp| with_locks(envp, call))
+/// Makes the call by which the program execs, with the environment for the new program. `flags`:
+/// those of execveat(2).
+fn around<T>(
+    program: Program,
+    flags: i32,
+    given: (Strings, Strings),
+    call: impl FnOnce(Image) -> T,
+) -> T {
+    starting(program, flags, given, |image| {
+        with_locks(image.envp, |envp| call(Image { envp, ..image }))
+    })
 }
 
 /// Makes a call that starts a program, with the environment that the new program needs.
-fn starting<T>(program: Program, envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
+fn starting<T>(
+    program: Program,
+    flags: i32,
+    (argv, envp): (Strings, Strings),
+    call: impl FnOnce(Image) -> T,
+) -> T {
     let with = children::follow(program, envp).and_then(|added| Environment::added(&added, envp));
     let envp = with.as_ref().map_or(envp, |with| with.strings);
-    children::starts(program, envp);
+    if let Some(launch) = children::launch(program, flags, argv, envp) {
+        let Launch { command, argv, envp, .. } = launch;
+        return with_rules(envp, |envp| call(Image { command, argv, envp }));
+    }
+    let call = |envp| call(Image { command: core::ptr::null(), argv, envp });
     let Some((preload, nth)) = children::preload_for(program, envp) else {
         return with_rules(envp, call);
     };
@@ -304,11 +366,10 @@ impl Write for Variable {
     }
 }
 
-/// The program's environment and one more variable, in a mapping: exec may be called in a signal
-/// handler, which may not call malloc(3).
+/// The program's environment and more variables.
 pub(super) struct Environment {
     pub(super) strings: Strings,
-    bytes: usize,
+    _room: Room,
 }
 
 // SAFETY: a mapping, which any thread may read and unmap.
@@ -329,11 +390,8 @@ impl Environment {
     /// Returns `envp` behind `room` strings, with `variable` as string `nth`.
     fn put(variable: Path, nth: usize, room: usize, envp: Strings) -> Option<Environment> {
         let n = length(envp)?;
-        let bytes = (n + room + 1) * size_of::<Path>();
-        let at = raw::map(bytes, libc::MAP_PRIVATE).cast::<Path>();
-        if at.is_null() {
-            return None;
-        }
+        let memory = Room::new((n + room + 1) * size_of::<Path>())?;
+        let at = memory.start().cast::<Path>();
         // SAFETY: `envp` has `n` strings, which can be read; the mapping has room for them, and
         // ends with 0.
         unsafe {
@@ -342,35 +400,25 @@ impl Environment {
             }
             at.add(nth).write(variable);
         }
-        Some(Environment { strings: at, bytes })
+        Some(Environment { strings: at, _room: memory })
     }
 
     /// Returns `envp` with what a program needs to be followed behind it.
     pub(super) fn added(added: &Added, envp: Strings) -> Option<Environment> {
         let n = length(envp)?;
         let pointers = (n + added.count() + 1) * size_of::<Path>();
-        let bytes = pointers + added.text_len();
-        let at = raw::map(bytes, libc::MAP_PRIVATE);
-        if at.is_null() {
-            return None;
-        }
+        let text = added.text_len();
+        let memory = Room::new(pointers + text)?;
+        let at = memory.start();
         let strings = at.cast::<Path>();
         // SAFETY: as in `put`; the text lies behind the pointers.
         unsafe {
             for i in 0..n {
                 strings.add(i).write(*envp.add(i));
             }
-            let text = core::slice::from_raw_parts_mut(at.add(pointers), bytes - pointers);
-            added.write(strings.add(n), text);
+            added.write(strings.add(n), core::slice::from_raw_parts_mut(at.add(pointers), text));
         }
-        Some(Environment { strings, bytes })
-    }
-}
-
-impl Drop for Environment {
-    fn drop(&mut self) {
-        // SAFETY: a mapping of ours, which the failed exec needs no more.
-        unsafe { raw!(libc::SYS_munmap, self.strings.expose_provenance(), self.bytes) };
+        Some(Environment { strings, _room: memory })
     }
 }
 

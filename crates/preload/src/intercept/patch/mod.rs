@@ -62,8 +62,8 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use modules::Module;
 use resident::PageMap;
-use softring_host::refused;
 use softring_host::sync::real::{Mutex, OnceLock};
+use softring_host::{initial, refused};
 
 /// A module that was scanned, and its sites that could not be patched.
 #[derive(Default)]
@@ -234,8 +234,13 @@ fn patch(m: &Module, fresh: bool) -> Seen {
         true => (Vec::new(), 0),
         false => site::aio(m, &text.syscalls),
     };
+    let mut execs = match initial::is_known() && !counts_only() {
+        true => site::execs(m, &text.syscalls),
+        false => Vec::new(),
+    };
     let (rings, mut seen) = patch_rings(m, &text, fresh);
     aio.retain(|s| rings.iter().all(|r| !s.overlaps(r)));
+    execs.retain(|s| rings.iter().chain(&aio).all(|r| !s.overlaps(r)));
     seen.aio = left;
     if !seen.others {
         seen.syscalls = text.syscalls;
@@ -244,6 +249,9 @@ fn patch(m: &Module, fresh: bool) -> Seen {
         let done = text::replace(m, &aio, fresh).len();
         report::SITES.add_many(done);
         seen.aio += aio.len() - done;
+    }
+    if !execs.is_empty() {
+        report::SITES.add_many(text::replace(m, &execs, fresh).len());
     }
     seen
 }

@@ -195,6 +195,22 @@ pub fn aio(m: &Module, syscalls: &[usize]) -> (Vec<Site>, usize) {
     calls(m, &AIO, syscalls)
 }
 
+/// Finds the calls that start another program, in a program without a loader. There, no name of the
+/// C library leads here, and musl's functions have no frames. But `syscall` right behind the number
+/// is no chance.
+pub fn execs(m: &Module, syscalls: &[usize]) -> Vec<Site> {
+    const EXECS: [u64; 2] = [libc::SYS_execve as u64, libc::SYS_execveat as u64];
+    let site = |&at: &usize| {
+        let start = at.checked_sub(JUMP)?;
+        let is_whole = frames::function(m, at).is_none_or(|f| is_instruction(m, f, at));
+        let body = Body::of(m, Function { start, end: at + SYSCALL });
+        let (nr, mov) = body.syscalls().next().and_then(|i| body.plain_number(i))?;
+        let plain = is_whole && mov == 0 && EXECS.contains(&nr);
+        plain.then(|| Site { ring: false, ..body.plain(mov, 1) })
+    };
+    syscalls.iter().filter_map(site).collect()
+}
+
 fn calls(m: &Module, calls: &[u64], syscalls: &[usize]) -> (Vec<Site>, usize) {
     let mut found = Found::default();
     let gaps = find_calls(m, calls, syscalls, &mut found);

@@ -1,0 +1,89 @@
+//! `softring launch`: becomes a static program, with the library mapped into it. The library starts
+//! this in the place of static programs that a program under softring starts (its module
+//! `children::launch`); it is no command for people.
+
+use super::mapped;
+use crate::{fail, sys};
+use softring_loader::{Error, Library, Otherwise};
+use std::ffi::{CString, OsStr, OsString};
+use std::os::fd::{IntoRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Word by which the library asks for this.
+pub const WORD: &str = "launch";
+/// Name of LD_PRELOAD in the environment of this command, which must not get the library itself.
+const PRELOAD: &[u8] = b"D_PRELOAD=";
+/// Letter before the number of a descriptor that the program is not to have.
+const DUPLICATE: char = 'd';
+
+/// A program to become: the words behind [`WORD`].
+struct Launch<'a> {
+    library: &'a Path,
+    /// Flag, true if a line is to say so if the library cannot be mapped.
+    tell: bool,
+    dir: RawFd,
+    flags: i32,
+    path: &'a OsStr,
+    args: Vec<CString>,
+}
+
+impl Launch<'_> {
+    fn read(words: &[OsString]) -> Option<Launch<'_>> {
+        let [library, tell, dir, flags, path, args @ ..] = words else { return None };
+        let number = |word: &OsStr| word.to_str()?.parse::<i32>().ok();
+        let dir = match dir.to_str()?.strip_prefix(DUPLICATE) {
+            Some(fd) => sys::inherited(fd.parse().ok()?).ok()?.into_raw_fd(),
+            None => number(dir)?,
+        };
+        let args = args.iter().map(|arg| CString::new(arg.as_bytes()).ok());
+        Some(Launch {
+            library: Path::new(library),
+            tell: tell == "1",
+            dir,
+            flags: number(flags)?,
+            path,
+            args: args.collect::<Option<_>>()?,
+        })
+    }
+}
+
+/// Becomes the program. Returns the exit code if that fails.
+pub fn command(words: &[OsString]) -> u8 {
+    let Some(launch) = Launch::read(words) else {
+        let hint = "softring run -- CMD starts a program under softring";
+        return fail::report(&fail::usage("softring launch is for libsoftring.so only", hint));
+    };
+    let shown = match launch.path.is_empty() {
+        true => format!("the program of descriptor {}", launch.dir),
+        false => launch.path.to_string_lossy().into_owned(),
+    };
+    let failed = |e: &Error| {
+        mapped::warn(launch.tell, &mapped::what(&shown, e));
+        Otherwise::Untouched
+    };
+    // The program inherits the library's file.
+    let library = Library::open(launch.library);
+    let arranged = match &library {
+        Ok(library) => softring_loader::arrange(library, failed).err(),
+        Err(e) => {
+            failed(e);
+            None
+        }
+    };
+    if let Some(e) = &arranged {
+        failed(e);
+    }
+    let Ok(path) = CString::new(launch.path.as_bytes()) else { return fail::NOT_FOUND };
+    let env: Vec<CString> = sys::environ().into_iter().map(restored).collect();
+    let e = sys::execveat(launch.dir, &path, &launch.args, &env, launch.flags);
+    fail::report(&super::cannot_become(&shown, &e))
+}
+
+/// Returns a string of the environment as the program is to have it.
+fn restored(string: CString) -> CString {
+    if !string.as_bytes().starts_with(PRELOAD) {
+        return string;
+    }
+    CString::new([b"L", string.as_bytes()].concat()).unwrap_or(string)
+}

@@ -1,0 +1,147 @@
+//! Static programs that a program under softring starts, and programs that static ones start.
+
+mod common;
+
+use common::{ME, build, build_by, library, text};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const PARENT: &str = include_str!("common/parent.c");
+const TELLS: &str = include_str!("common/tells.c");
+const RING: &str = include_str!("common/static.c");
+
+/// Programs that start others, by compiler and options.
+const PARENTS: [(&str, &[&str]); 4] = [
+    ("cc", &[]),
+    ("cc", &["-static"]),
+    ("cc", &["-static-pie", "-fPIE"]),
+    ("musl-gcc", &["-static"]),
+];
+
+fn under(options: &[&str], command: &[&str]) -> Command {
+    let mut c = Command::new(ME);
+    c.arg("run").args(options).arg("--").args(command);
+    c
+}
+
+fn output(c: &mut Command) -> Output {
+    let mut child =
+        c.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // A program that does not read is no error.
+    let _ = child.stdin.take().unwrap().write_all(b"to be copied");
+    child.wait_with_output().unwrap()
+}
+
+fn str(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Returns the parents that can be built here.
+fn parents(dir: &Path) -> Vec<PathBuf> {
+    let parent = |(compiler, how): (&str, &[&str])| {
+        let name = format!("{}{}", how.first().unwrap_or(&"-dynamic"), compiler);
+        build_by(compiler, dir, &name[1..], how, PARENT)
+    };
+    PARENTS.into_iter().filter_map(parent).collect()
+}
+
+#[test]
+fn children_get_rings() {
+    let dir = tempfile::tempdir().unwrap();
+    let parents = parents(dir.path());
+    let child = build(dir.path(), "child", &["-static"], RING);
+    let dynamic = build(dir.path(), "dynamic", &[], RING);
+    let (true, Some(child), Some(dynamic)) = (library(), child, dynamic) else { return };
+    let ways = ["fork", "vfork", "spawn", "exec", "at", "memory", "none fork", "none exec"];
+    for parent in &parents {
+        for way in ways {
+            if way == "at" && str(parent).ends_with("musl-gcc") {
+                // musl's syscall(2) is not heard (LIMITATIONS).
+                continue;
+            }
+            for child in [&child, &dynamic] {
+                let words = way.split(' ').chain([str(child), "a", "b"]);
+                let command: Vec<&str> = [str(parent)].into_iter().chain(words).collect();
+                let o = output(&mut under(&["--deny", "--quiet"], &command));
+                let want = "3 arguments, a NOP with 77\nto be copied";
+                assert_eq!(text(&o.stdout), want, "{command:?}: {}", text(&o.stderr));
+            }
+        }
+        let o = output(&mut under(&["--deny", "--quiet"], &[str(parent), "system", str(&child)]));
+        assert!(text(&o.stdout).starts_with("1 arguments, a NOP"), "{}", text(&o.stderr));
+    }
+}
+
+#[test]
+fn children_find_what_they_find_without_us() {
+    let dir = tempfile::tempdir().unwrap();
+    let child = build(dir.path(), "child", &["-static"], TELLS);
+    let (true, Some(child)) = (library(), child) else { return };
+    let script = dir.path().join("script");
+    fs::write(&script, format!("#!{} from\n", child.display())).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    for parent in parents(dir.path()) {
+        for way in ["fork", "spawn", "exec", "at", "none vfork", "none exec"] {
+            for program in [&child, &script] {
+                let words = way.split(' ').chain([str(program), "", "a b"]);
+                let command: Vec<&str> = [str(&parent)].into_iter().chain(words).collect();
+                let alone = output(Command::new(command[0]).args(&command[1..]));
+                let o = output(&mut under(&["--deny", "--quiet"], &command));
+                assert_eq!(text(&o.stdout), text(&alone.stdout), "{command:?}");
+                assert_eq!(text(&o.stderr), "", "{command:?}");
+            }
+        }
+        // A closed stream stays closed.
+        let line = format!("exec {} exec {} <&-", parent.display(), child.display());
+        let alone = output(Command::new("sh").args(["-c", &line]));
+        let o = output(&mut under(&["--deny", "--quiet"], &["sh", "-c", &line]));
+        assert_eq!(text(&o.stdout), text(&alone.stdout));
+    }
+}
+
+#[test]
+fn a_program_that_cannot_be_started_is_the_same_error() {
+    let dir = tempfile::tempdir().unwrap();
+    if !library() {
+        return;
+    }
+    let no_program = dir.path().join("no-program");
+    fs::write(&no_program, "").unwrap();
+    for parent in parents(dir.path()) {
+        for way in ["fork", "vfork", "spawn", "exec"] {
+            for (program, errno) in [("/no/such/program", 2), (str(&no_program), 13)] {
+                let o = output(&mut under(&["--deny", "--quiet"], &[str(&parent), way, program]));
+                assert_eq!(
+                    (text(&o.stdout), o.status.code()),
+                    (format!("error {errno}\n"), Some(9))
+                );
+            }
+        }
+    }
+}
+
+/// Mappings that a vfork child has made for its exec are unmapped by the next one.
+#[test]
+fn children_leave_no_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let child = build(dir.path(), "child", &["-static"], "int main(void) { return 3; }");
+    let (true, Some(child)) = (library(), child) else { return };
+    for parent in parents(dir.path()) {
+        let command = [str(&parent), "none", "often", str(&child)];
+        let o = output(&mut under(&["--deny", "--quiet"], &command));
+        assert_eq!(o.status.code(), Some(3), "{}{}", text(&o.stdout), text(&o.stderr));
+    }
+}
+
+#[test]
+fn a_static_child_is_left_alone_if_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let child = build(dir.path(), "child", &["-static"], RING);
+    let (true, Some(child)) = (library(), child) else { return };
+    let o = output(&mut under(&["--deny", "--no-follow"], &["env", str(&child)]));
+    assert!(!o.status.success());
+    assert!(text(&o.stderr).contains("starts without softring (it is statically linked)"));
+}
