@@ -13,7 +13,7 @@
 use crate::children::follow::Added;
 use crate::children::{self, Launch, Program, Room};
 use crate::intercept::stack;
-use crate::raw::{self, next, raw};
+use crate::raw::{self, Next, next, raw};
 use crate::{config, gate, notice, proc};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -47,20 +47,20 @@ struct Image {
 }
 
 impl Image {
-    /// Starts the command, or else the program by `program`.
-    fn exec(self, program: impl FnOnce(Image) -> c_int) -> c_int {
-        if self.command.is_null() {
-            return program(self);
-        }
-        raw::libc_answer(self.exec_raw()) as c_int
+    /// Returns the path to start, for a program that is at `path`.
+    fn or(self, path: Path) -> Path {
+        if self.command.is_null() { path } else { self.command }
     }
 
-    /// Starts the command.
-    fn exec_raw(self) -> isize {
+    /// Starts the command, if it is to be started.
+    fn exec_command(self) -> Option<isize> {
+        if self.command.is_null() {
+            return None;
+        }
         let command = self.command.expose_provenance();
         let (argv, envp) = (self.argv.expose_provenance(), self.envp.expose_provenance());
-        // SAFETY: the program's own arrays, or ours, and a path of ours.
-        stack::leave_for(|| unsafe { raw!(libc::SYS_execve, command, argv, envp) })
+        // SAFETY: arrays and a path of ours.
+        Some(stack::leave_for(|| unsafe { raw!(libc::SYS_execve, command, argv, envp) }))
     }
 }
 
@@ -71,7 +71,7 @@ unsafe extern "C" fn execve(path: Path, argv: Strings, envp: Strings) -> c_int {
     let program = Program::At(libc::AT_FDCWD, path);
     // SAFETY: the program's own call, here and below.
     let call = |i: Image| next.map_or_else(missing, |f| unsafe { f(path, i.argv, i.envp) });
-    around(program, 0, (argv, envp), |image| image.exec(call))
+    by_name(program, (argv, envp), &call)
 }
 
 /// `execv(3)`: execute a file.
@@ -94,7 +94,7 @@ unsafe extern "C" fn execvpe(file: Path, argv: Strings, envp: Strings) -> c_int 
     let next = next!(c"execvpe", fn(Path, Strings, Strings) -> c_int);
     // SAFETY: as above.
     let call = |i: Image| next.map_or_else(missing, |f| unsafe { f(file, i.argv, i.envp) });
-    around(Program::Named(file), 0, (argv, envp), |image| image.exec(call))
+    by_name(Program::Named(file), (argv, envp), &call)
 }
 
 /// `fexecve(3)`: execute program specified via file descriptor.
@@ -103,7 +103,7 @@ unsafe extern "C" fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
     let next = next!(c"fexecve", fn(c_int, Strings, Strings) -> c_int);
     // SAFETY: as above.
     let call = |i: Image| next.map_or_else(missing, |f| unsafe { f(fd, i.argv, i.envp) });
-    around(Program::Open(fd), 0, (argv, envp), |image| image.exec(call))
+    by_name(Program::Open(fd), (argv, envp), &call)
 }
 
 /// `execveat(2)`: execute program relative to a directory file descriptor.
@@ -176,7 +176,7 @@ pub fn raw_execve(a: &[usize; 6]) -> isize {
         stack::leave_for(|| unsafe { raw!(libc::SYS_execve, a[0], a[1], envp) })
     };
     let path = core::ptr::with_exposed_provenance(a[0]);
-    around_raw(Program::At(libc::AT_FDCWD, path), 0, (a[1], a[2]), call)
+    by_number(Program::At(libc::AT_FDCWD, path), 0, (a[1], a[2]), &call)
 }
 
 /// Handles execveat(2) by number.
@@ -192,23 +192,31 @@ pub fn raw_execveat(a: &[usize; 6]) -> isize {
     } else {
         Program::At(a[0] as i32, core::ptr::with_exposed_provenance(a[1]))
     };
-    around_raw(program, a[4] as i32, (a[2], a[3]), call)
+    by_number(program, a[4] as i32, (a[2], a[3]), &call)
 }
 
-/// Makes a call by number by which the program execs.
-fn around_raw(
+/// Makes a call by number by which the program execs. `flags`: those of execveat(2).
+fn by_number(
     program: Program,
     flags: i32,
     (argv, envp): (usize, usize),
-    call: impl FnOnce(Image) -> isize,
+    call: &dyn Fn(Image) -> isize,
 ) -> isize {
-    let (argv, envp) =
-        (core::ptr::with_exposed_provenance(argv), core::ptr::with_exposed_provenance(envp));
-    around(program, flags, (argv, envp), |image| match image.command.is_null() {
-        true => call(image),
-        false => image.exec_raw(),
-    })
+    let strings = |at| core::ptr::with_exposed_provenance(at);
+    let given = (strings(argv), strings(envp));
+    around(program, flags, given, &|image| image.exec_command().unwrap_or_else(|| call(image)))
 }
+
+/// Makes a call of libc's by which the program execs.
+fn by_name(program: Program, given: (Strings, Strings), call: &dyn Fn(Image) -> c_int) -> c_int {
+    around(program, 0, given, &|image| match image.exec_command() {
+        Some(ret) => raw::libc_answer(ret),
+        None => call(image) as isize,
+    }) as c_int
+}
+
+type Spawn =
+    unsafe extern "C" fn(*mut c_int, Path, *const c_void, *const c_void, Strings, Strings) -> c_int;
 
 /// `posix_spawn(3)`: spawn a process.
 #[unsafe(no_mangle)]
@@ -220,15 +228,11 @@ unsafe extern "C" fn posix_spawn(
     argv: Strings,
     envp: Strings,
 ) -> c_int {
-    let next = next!(
-        c"posix_spawn",
-        fn(*mut c_int, Path, *const c_void, *const c_void, Strings, Strings) -> c_int
-    );
-    let Some(f) = next else { return libc::ENOSYS };
-    starting(Program::At(libc::AT_FDCWD, path), 0, (argv, envp), |i| {
-        let path = if i.command.is_null() { path } else { i.command };
+    static NEXT: Next = Next::new(c"posix_spawn");
+    let program = Program::At(libc::AT_FDCWD, path);
+    spawn(&NEXT, program, (argv, envp), &|f, i| {
         // SAFETY: the program's own call.
-        unsafe { f(pid, path, actions, attributes, i.argv, i.envp) }
+        unsafe { f(pid, i.or(path), actions, attributes, i.argv, i.envp) }
     })
 }
 
@@ -242,16 +246,28 @@ unsafe extern "C" fn posix_spawnp(
     argv: Strings,
     envp: Strings,
 ) -> c_int {
-    let next = next!(
-        c"posix_spawnp",
-        fn(*mut c_int, Path, *const c_void, *const c_void, Strings, Strings) -> c_int
-    );
-    let Some(f) = next else { return libc::ENOSYS };
-    starting(Program::Named(file), 0, (argv, envp), |i| {
-        let file = if i.command.is_null() { file } else { i.command };
-        // SAFETY: the program's own call. A path with a slash is not searched for.
-        unsafe { f(pid, file, actions, attributes, i.argv, i.envp) }
+    static NEXT: Next = Next::new(c"posix_spawnp");
+    let program = Program::Named(file);
+    // The command's path has a slash, so it is not searched for.
+    spawn(&NEXT, program, (argv, envp), &|f, i| {
+        // SAFETY: the program's own call.
+        unsafe { f(pid, i.or(file), actions, attributes, i.argv, i.envp) }
     })
+}
+
+fn spawn(
+    next: &'static Next,
+    program: Program,
+    given: (Strings, Strings),
+    call: &dyn Fn(Spawn, Image) -> c_int,
+) -> c_int {
+    let next = next.get();
+    if next.is_null() {
+        return libc::ENOSYS;
+    }
+    // SAFETY: libc's function of one of these two names.
+    let f = unsafe { core::mem::transmute::<*mut c_void, Spawn>(next) };
+    starting(program, 0, given, &|image| call(f, image) as isize) as c_int
 }
 
 pub(super) fn missing() -> c_int {
@@ -261,31 +277,31 @@ pub(super) fn missing() -> c_int {
 
 /// Makes the call by which the program execs, with the environment for the new program. `flags`:
 /// those of execveat(2).
-fn around<T>(
+fn around(
     program: Program,
     flags: i32,
     given: (Strings, Strings),
-    call: impl FnOnce(Image) -> T,
-) -> T {
-    starting(program, flags, given, |image| {
-        with_locks(image.envp, |envp| call(Image { envp, ..image }))
+    call: &dyn Fn(Image) -> isize,
+) -> isize {
+    starting(program, flags, given, &|image| {
+        with_locks(image.envp, &|envp| call(Image { envp, ..image }))
     })
 }
 
 /// Makes a call that starts a program, with the environment that the new program needs.
-fn starting<T>(
+fn starting(
     program: Program,
     flags: i32,
     (argv, envp): (Strings, Strings),
-    call: impl FnOnce(Image) -> T,
-) -> T {
+    call: &dyn Fn(Image) -> isize,
+) -> isize {
     let with = children::follow(program, envp).and_then(|added| Environment::added(&added, envp));
     let envp = with.as_ref().map_or(envp, |with| with.strings);
     if let Some(launch) = children::launch(program, flags, argv, envp) {
         let Launch { command, argv, envp, .. } = launch;
-        return with_rules(envp, |envp| call(Image { command, argv, envp }));
+        return with_rules(envp, &|envp| call(Image { command, argv, envp }));
     }
-    let call = |envp| call(Image { command: core::ptr::null(), argv, envp });
+    let call = &|envp| call(Image { command: core::ptr::null(), argv, envp });
     let Some((preload, nth)) = children::preload_for(program, envp) else {
         return with_rules(envp, call);
     };
@@ -294,7 +310,7 @@ fn starting<T>(
 }
 
 /// Makes the call by which the program execs, with the descriptors that the new program must know.
-fn with_locks<T>(envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
+fn with_locks(envp: Strings, call: &dyn Fn(Strings) -> isize) -> isize {
     if !gate::watched() {
         return call(envp);
     }
@@ -319,7 +335,7 @@ fn with_locks<T>(envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
 }
 
 /// Makes a call that starts a program, with the calling task's rules in the environment.
-fn with_rules<T>(envp: Strings, call: impl FnOnce(Strings) -> T) -> T {
+fn with_rules(envp: Strings, call: &dyn Fn(Strings) -> isize) -> isize {
     let Some(rules) = task_rules::mine() else { return call(envp) };
     let with = Environment::with(rules.assignment().as_ptr(), envp);
     call(with.as_ref().map_or(envp, |with| with.strings))
