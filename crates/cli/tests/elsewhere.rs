@@ -9,7 +9,7 @@ use serde_json::Value;
 use softring_testing::skipped;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -159,4 +159,23 @@ fn processes_of_other_namespaces_are_distinguished() {
     let process = events(&trace).iter().find(|e| e["name"] == "process_name").expect("a process");
     assert_eq!(process["args"]["name"], format!("softring {place}"), "{process}");
     assert_eq!(process["pid"].to_string(), pid);
+}
+
+#[test]
+fn a_program_that_may_not_be_read_is_named() {
+    let root = fs::metadata("/proc/self").expect("proc").uid() == 0;
+    let (Some(own), true) = (for_everybody().filter(|_| library()), root) else {
+        return skipped!("takes root, and the library");
+    };
+    let (me, program) = (own.path().join("softring"), own.path().join("program"));
+    if !as_nobody(&me, &["--version"]).status.success() {
+        return skipped!("{} does not work here", NOBODY.join(" "));
+    }
+    fs::copy("/bin/true", &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o711)).unwrap();
+    let o = as_nobody(&me, &["run", "--engine=user", "--", program.to_str().unwrap()]);
+    let said = text(&o.stderr);
+    assert!(o.status.success(), "{said}");
+    assert!(said.contains("may not be read: if it is statically linked"), "{said}");
+    assert!(said.contains("hint: make it readable: chmod +r"), "{said}");
 }

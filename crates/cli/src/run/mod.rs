@@ -191,6 +191,11 @@ fn judge(under: &UnderArgs, troubles: Vec<Trouble>) -> anyhow::Result<bool> {
     for trouble in troubles {
         match trouble {
             Trouble::Fatal { code, what, hint } => return Err(fail::no_program(code, what, hint)),
+            Trouble::Unread { what, hint } => {
+                if options::engine(under) != Engine::Kernel {
+                    warn(under, &what, &hint);
+                }
+            }
             Trouble::Unreachable { what, hint }
             | Trouble::Harmed { what, hint }
             | Trouble::Static { what, hint } => {

@@ -22,6 +22,8 @@ pub enum Trouble {
     Static { what: String, hint: String },
     /// A program that starts, but without the preload library in it.
     Unreachable { what: String, hint: String },
+    /// A program that may be run and not read: nobody knows whether the library gets there.
+    Unread { what: String, hint: String },
     /// A program that would not start with the preload library.
     Harmed { what: String, hint: String },
 }
@@ -100,8 +102,12 @@ fn check(path: &Path, start: Start<'_>, scripts_left: u32, found: &mut Vec<Troub
         };
         return found.push(fatal(format!("{name}: permission denied"), hint));
     }
-    // An executable that may not be read can still be started; little more can be said of it.
+    // An executable that may not be read can still be started.
     let Ok(file) = File::open(path) else {
+        let what =
+            format!("{name} may not be read: if it is statically linked, it gets no library");
+        let hint = format!("make it readable: chmod +r {name}");
+        found.push(Trouble::Unread { what, hint });
         return check_privileges(path, meta, start, found);
     };
     match elf::read(&file) {
