@@ -3,21 +3,18 @@
 //! preload the library.
 
 use crate::cli::CopyArgs;
-use crate::run::{Libc, dynamic, lib_path};
+use crate::run::lib_path;
 use crate::{fail, files, out};
 use std::fs;
 use std::path::Path;
 
 /// Runs `softring copy DIR`.
 pub fn command(args: &CopyArgs) -> anyhow::Result<()> {
-    let library = lib_path::find(Libc::OWN)?;
+    let library = lib_path::find()?;
     let to = args.dir.join("lib").join(lib_path::NAME);
     let own = files::own_exe()?;
     install(&own, &args.dir.join("bin/softring"))?;
     install(&library, &to)?;
-    for (file, name) in dynamic::installed_beside(&own) {
-        install(&file, &args.dir.join(name))?;
-    }
     out::line(&to.display().to_string())
 }
 

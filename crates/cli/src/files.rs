@@ -181,6 +181,13 @@ fn mapped(maps: &[u8]) -> Option<PathBuf> {
     })
 }
 
+/// Returns whether this process has mapped a file whose name ends so; it may be a file in memory.
+pub fn maps_file(name: &str) -> bool {
+    let maps = read("/proc/self/maps").unwrap_or_default();
+    let mut files = maps.split(|b| *b == b'\n').filter_map(path_of);
+    files.any(|path| path.as_os_str().as_bytes().ends_with(name.as_bytes()))
+}
+
 /// Returns the path at the end of a line of /proc/self/maps, in which `\012` stands for a newline.
 fn path_of(line: &[u8]) -> Option<PathBuf> {
     const GONE: &[u8] = b" (deleted)";

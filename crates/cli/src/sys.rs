@@ -2,6 +2,7 @@
 //! nothing else.
 #![allow(unsafe_code)]
 
+use crate::run::lib_path;
 use crate::{files, signals};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use softring_uapi::io_uring_params;
@@ -292,10 +293,12 @@ pub fn map_text(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether softring's library is under this process, by a function that it alone has.
+/// Returns whether softring's library is under this process, by a function that it alone has. In a
+/// static process the library is mapped, and no loader knows it.
 pub fn is_under_softring() -> bool {
     // SAFETY: a string; what is found is not called.
-    unsafe { !libc::dlsym(libc::RTLD_DEFAULT, c"softring_version".as_ptr()).is_null() }
+    let loaded = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"softring_version".as_ptr()) };
+    !loaded.is_null() || files::maps_file(lib_path::NAME)
 }
 
 /// Checks that a seccomp filter can answer by SIGSYS (SECCOMP_RET_TRAP); installs nothing.

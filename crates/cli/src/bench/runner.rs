@@ -4,7 +4,7 @@ use super::job::{Job, Report};
 use crate::cli::Driver;
 use crate::doctor::kernel_ring_works;
 use crate::fail;
-use crate::run::{Libc, dynamic, lib_path};
+use crate::run::lib_path;
 use crate::trace::Readers;
 use anyhow::Context;
 use softring_engine::stats::trace::Event;
@@ -40,10 +40,7 @@ pub fn unavailable(driver: Driver) -> Option<String> {
         Driver::Kernel if !kernel_ring_works() => {
             Some("io_uring_setup is denied here (see softring doctor)".into())
         }
-        Driver::Softring => {
-            let library = lib_path::find(Libc::OWN).err().map(|e| e.to_string());
-            library.or_else(|| dynamic::own_exe().err().map(|e| e.to_string()))
-        }
+        Driver::Softring => lib_path::find().err().map(|e| e.to_string()),
         _ => None,
     }
 }
@@ -95,7 +92,7 @@ impl Runner<'_> {
                 if self.deny {
                     c.arg("--deny");
                 }
-                c.arg("--").arg(dynamic::own_exe()?);
+                c.arg("--").arg(&exe);
             }
             Driver::Kernel => {}
             _ if self.deny => {

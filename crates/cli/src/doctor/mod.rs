@@ -115,10 +115,6 @@ fn find<'a>(rows: &'a [Row], name: &str) -> Option<&'a Row> {
     rows.iter().find(|r| r.name == name)
 }
 
-fn is_ok(rows: &[Row], name: &str) -> bool {
-    find(rows, name).is_some_and(|r| r.state == State::Ok)
-}
-
 fn verdict(rows: &[Row]) -> Verdict {
     let advice = |r: &Row| r.hint.map(|hint| format!("{}: {hint}", r.name));
     let change = rows.iter().filter_map(advice).collect();
@@ -129,7 +125,8 @@ fn verdict(rows: &[Row]) -> Verdict {
     }
     let tried = find(rows, "trial program");
     let rings = tried.and_then(|r| trial::rings(&r.found));
-    let no_library = setup.is_some_and(|r| r.state == State::Ok) && !is_ok(rows, "libsoftring.so");
+    let has_library = find(rows, "libsoftring.so").is_some_and(|r| r.state != State::Denied);
+    let no_library = setup.is_some_and(|r| r.state == State::Ok) && !has_library;
     if no_library {
         let why = "softring run does not start the program: libsoftring.so was not found, and only \
                    --engine=kernel (the kernel's rings) works without the library";
@@ -149,7 +146,7 @@ fn verdict(rows: &[Row]) -> Verdict {
     }
     why.push_str(&tried.map_or(String::new(), |r| format!("; tried: {}", r.found)));
     let untried = tried.is_some_and(|r| r.state == State::Unknown);
-    let unknown = if untried && is_ok(rows, "libsoftring.so") { "unknown" } else { "none" };
+    let unknown = if untried && has_library { "unknown" } else { "none" };
     Verdict { rings: rings.unwrap_or(unknown), why, change }
 }
 

@@ -2,7 +2,7 @@
 //! units and jobs.
 
 use crate::cli::Environment;
-use crate::run::{Libc, lib_path};
+use crate::run::lib_path;
 use crate::{fail, files, out};
 use std::env;
 use std::path::Path;
@@ -16,7 +16,7 @@ pub fn command(environment: Environment) -> anyhow::Result<()> {
         })?,
         named => named,
     };
-    let lib = lib_path::find(Libc::OWN)?;
+    let lib = lib_path::find()?;
     out::raw(lines(environment, &lib.display().to_string()))
 }
 

@@ -4,7 +4,7 @@
 use super::exercise::{self, Progress};
 use super::probes::{Finding, State};
 use crate::child::{self, Captured, End};
-use crate::run::dynamic;
+use crate::run::mapped;
 use crate::{fail, files, inline, out};
 use serde::{Deserialize, Serialize};
 use softring_host::trial::{Calls, Trial};
@@ -71,12 +71,8 @@ pub fn probe() -> Finding {
     let Ok(me) = files::own_exe() else {
         return Finding::new(State::Unknown, "cannot find this program's own file");
     };
-    let under = match dynamic::own_exe() {
-        Ok(exe) => exe,
-        Err(e) => return Finding::new(State::Unknown, e.to_string()),
-    };
-    let (me, under) = (me.to_string_lossy(), under.to_string_lossy());
-    let words = [&*me, "run", "--", &*under, "trial"];
+    let me = me.to_string_lossy();
+    let words = [&*me, "run", "--", &*me, "trial"];
     let args: Vec<CString> = words.iter().filter_map(|w| CString::new(*w).ok()).collect();
     match child::captured(&args, &[("SOFTRING_REPORT", "1"), ("SOFTRING_QUIET", "0")]) {
         Ok(done) => judge(&done),
@@ -95,6 +91,13 @@ fn judge(done: &Captured) -> Finding {
     };
     let mut said = done.stdout.lines().filter_map(|line| serde_json::from_str(line).ok());
     let Some(Said::Rings { whose, fault }) = said.next() else {
+        if let Some((_, why)) = why.split_once(mapped::NOT_IN_IT) {
+            let found = format!(
+                "this softring is static, and the library cannot be put under it{why}; dynamic \
+                 programs need no ptrace(2)"
+            );
+            return Finding::new(State::Unknown, found);
+        }
         // Another signal is not a policy's: memory ran out, say by RLIMIT_AS. This program needs
         // more memory than others.
         let other = matches!(done.end, End::Killed(n) if n != libc::SIGSYS);
@@ -145,6 +148,7 @@ fn entry(report: &str) -> &'static str {
         words.nth(1).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0)
     };
     match (count("patched"), count("trapped")) {
+        _ if report.is_empty() => "call sites of a static program",
         (_, 1..) => "the SIGSYS trap",
         (1.., _) => "patched call sites",
         _ => "libc's syscall()",
@@ -192,6 +196,11 @@ mod tests {
         let killed = judge(&done("", "", End::Killed(31)));
         assert_eq!(killed.found, "the trial program was killed by signal 31: it printed no reason");
         assert_eq!((killed.state, rings(&killed.found)), (State::Denied, None));
+        let refused = "softring: error: /softring is statically linked, and the library is not in \
+                       it: ptrace(2) is not allowed here: EPERM";
+        let refused = judge(&done("", refused, End::Exited));
+        assert!(refused.found.contains("under it: ptrace(2) is not allowed"), "{}", refused.found);
+        assert_eq!((refused.state, rings(&refused.found)), (State::Unknown, None));
         let aborted = judge(&done("", "", End::Killed(6)));
         assert_eq!((aborted.state, rings(&aborted.found)), (State::Unknown, None));
         let broken =

@@ -1,8 +1,6 @@
-//! Path of `libsoftring.so`. A library that `make build` builds with glibc serves programs of glibc
-//! and of musl. If several libraries are installed, the program gets the first that its loader
-//! takes.
+//! Place of `libsoftring.so`. One library serves every program of this machine.
 
-use super::needed::{self, Libc};
+use super::needed;
 use crate::{fail, files, sys};
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -16,16 +14,14 @@ pub const NAME: &str = "libsoftring.so";
 const BESIDE: [&str; 5] = [".", "../lib/softring", "../lib64", "../lib", "deps"];
 
 /// Returns every place that is searched, in order: SOFTRING_LIB alone if it is set, else around the
-/// executable; last the place for one C library.
-fn candidates(libc: Libc) -> Vec<PathBuf> {
+/// executable.
+fn candidates() -> Vec<PathBuf> {
     if let Some(lib) = env::var_os("SOFTRING_LIB").filter(|l| !l.is_empty()) {
         return vec![PathBuf::from(lib)];
     }
     let Ok(exe) = files::own_exe() else { return Vec::new() };
     let Some(dir) = exe.parent() else { return Vec::new() };
-    let one_for_all = BESIDE.iter().map(|b| folder(dir, b).join(NAME));
-    let own = folder(dir, "../lib/softring").join(libc.folder()).join(NAME);
-    one_for_all.chain([own]).collect()
+    BESIDE.iter().map(|b| folder(dir, b).join(NAME)).collect()
 }
 
 /// Returns the folder `name` beside `dir`, which has no links in it.
@@ -36,13 +32,15 @@ fn folder(dir: &Path, name: &str) -> PathBuf {
     }
 }
 
-/// Returns the absolute path of the library for a program of this C library, fit for LD_PRELOAD. If
-/// no library is for it, the path is that of another.
-pub fn find(libc: Libc) -> anyhow::Result<PathBuf> {
-    let tried = candidates(libc);
+fn is_named() -> bool {
+    env::var_os("SOFTRING_LIB").is_some_and(|lib| !lib.is_empty())
+}
+
+/// Returns the absolute path of the library, fit for LD_PRELOAD.
+pub fn find() -> anyhow::Result<PathBuf> {
+    let tried = candidates();
     let there = tried.iter().filter(|p| files::is_file(p));
-    let there: Vec<PathBuf> = there.filter_map(|p| std::path::absolute(p).ok()).collect();
-    let Some(lib) = there.iter().find(|lib| libc.takes(lib)).or(there.first()).cloned() else {
+    let Some(lib) = there.filter_map(|p| std::path::absolute(p).ok()).next() else {
         let list: Vec<String> = tried.iter().map(|p| p.display().to_string()).collect();
         if list.is_empty() {
             return Err(fail::usage(
@@ -79,11 +77,18 @@ fn loadable(lib: &Path) -> anyhow::Result<()> {
     })?;
     if !needed::is_softring(&file) {
         let what = format!("{} is not softring's library for this machine", lib.display());
-        let hint = if env::var_os("SOFTRING_LIB").is_some_and(|lib| !lib.is_empty()) {
+        let hint = if is_named() {
             "set SOFTRING_LIB to the path of a libsoftring.so, or unset SOFTRING_LIB"
         } else {
             "reinstall softring"
         };
+        return Err(fail::usage(what, hint));
+    }
+    // musl's loader ends the program if a file is missing that a preloaded library asks for.
+    if let Some(asked) = needed::needed(&file).filter(|asked| !asked.is_empty()) {
+        let what =
+            format!("{} asks for {}, which not every program has", lib.display(), asked.join(", "));
+        let hint = "use the library of softring's packages, or link it without further libraries";
         return Err(fail::usage(what, hint));
     }
     sys::map_text(&file).map_err(|e| {

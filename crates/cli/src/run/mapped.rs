@@ -8,6 +8,8 @@ use softring_loader::{Error, Library, Otherwise};
 use std::fmt;
 use std::path::Path;
 
+/// Words of the reason why a static program has no library.
+pub const NOT_IN_IT: &str = "is statically linked, and the library is not in it";
 /// Next step for a program that the library could not be mapped into.
 const HINT: &str = "link the program dynamically, or run it where ptrace(2) is allowed";
 
@@ -55,7 +57,7 @@ pub fn arrange(
 
 /// Returns the words for a program without the library.
 pub fn what(program: &impl fmt::Display, e: &Error) -> String {
-    format!("{program} is statically linked, and the library is not in it: {e}")
+    format!("{program} {NOT_IN_IT}: {e}")
 }
 
 /// Warns of a program without the library, if this is to `tell`.

@@ -1,12 +1,11 @@
 //! `softring run`: checks the program, puts the preload library under it, and becomes it.
 
-pub mod dynamic;
 mod elf;
 mod environment;
 pub mod faults;
 pub mod launch;
 pub mod lib_path;
-mod mapped;
+pub mod mapped;
 mod named;
 mod needed;
 mod options;
@@ -25,7 +24,6 @@ use target::Trouble;
 const EPERM: u16 = 1;
 
 pub use environment::Environment;
-pub use needed::Libc;
 
 /// Makes the environment of `program`: the library, if there is one to put under it, and the values
 /// of the options.
@@ -110,7 +108,7 @@ pub const VARIABLES: [&str; 16] = [
 /// No library can be found, or an option does not fit.
 pub fn shell_environment(under: &UnderArgs) -> anyhow::Result<Environment> {
     let shell = Path::new("/bin/sh");
-    let lib = lib_path::find(target::libc(shell))?;
+    let lib = lib_path::find()?;
     let mut env = environment(shell, Some(&lib), under)?;
     if needs_us(under) {
         set_command(&mut env);
@@ -148,15 +146,14 @@ fn become_program(args: &RunArgs) -> anyhow::Result<()> {
     let engine = options::engine(under);
     // With the kernel's rings and aio only, the library has nothing to do: its absence is no reason
     // to stop.
-    let lib = match lib_path::find(target::libc(&path)) {
+    let lib = match lib_path::find() {
         Ok(lib) => Some(lib),
         Err(_) if engine == Engine::Kernel && !options::aio_hipri(under) => None,
         Err(e) => return Err(e),
     };
-    let mut troubles = target::examine(&path, lib.as_deref(), under.deny);
+    let mut troubles = target::examine(&path, under.deny);
     let mapped = lib.as_deref().and_then(|lib| mapped::library(&mut troubles, lib, under));
-    let harmed = judge(under, troubles)?;
-    let lib = lib.filter(|_| !harmed);
+    judge(under, troubles)?;
     let mut env = environment(&path, lib.as_deref(), under)?;
     let quiet = env.get("SOFTRING_RUN").is_some() || options::quiet(under);
     let needed = needs_us(under);
@@ -184,10 +181,8 @@ fn set_command(env: &mut Environment) {
     }
 }
 
-/// Stops at troubles that make the run pointless, and warns of the rest. Returns true if the
-/// program is to start without the library.
-fn judge(under: &UnderArgs, troubles: Vec<Trouble>) -> anyhow::Result<bool> {
-    let harmed = troubles.iter().any(|trouble| matches!(trouble, Trouble::Harmed { .. }));
+/// Stops at troubles that make the run pointless, and warns of the rest.
+fn judge(under: &UnderArgs, troubles: Vec<Trouble>) -> anyhow::Result<()> {
     for trouble in troubles {
         match trouble {
             Trouble::Fatal { code, what, hint } => return Err(fail::no_program(code, what, hint)),
@@ -196,9 +191,7 @@ fn judge(under: &UnderArgs, troubles: Vec<Trouble>) -> anyhow::Result<bool> {
                     warn(under, &what, &hint);
                 }
             }
-            Trouble::Unreachable { what, hint }
-            | Trouble::Harmed { what, hint }
-            | Trouble::Static { what, hint } => {
+            Trouble::Unreachable { what, hint } | Trouble::Static { what, hint } => {
                 if needs_us(under) {
                     return Err(fail::usage(what, hint));
                 }
@@ -208,7 +201,7 @@ fn judge(under: &UnderArgs, troubles: Vec<Trouble>) -> anyhow::Result<bool> {
             }
         }
     }
-    Ok(harmed)
+    Ok(())
 }
 
 fn warn(under: &UnderArgs, what: &str, hint: &str) {

@@ -1,6 +1,6 @@
 //! The libraries that an ELF file asks for (DT_NEEDED). A program's order of them matters:
-//! AddressSanitizer's runtime refuses to start behind a preloaded library. The preload library's
-//! own tell which loaders take it.
+//! AddressSanitizer's runtime refuses to start behind a preloaded library. softring's library asks
+//! for none, so that every loader takes it.
 
 use std::fs::File;
 use std::path::Path;
@@ -24,56 +24,6 @@ pub fn sanitizer(program: &Path) -> Option<String> {
             || name.starts_with("libclang_rt.asan") && !name.ends_with(".a")
     };
     needed(&file)?.into_iter().find(is_runtime)
-}
-
-/// A C library, as far as its loader is concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Libc {
-    Glibc,
-    Musl,
-}
-
-impl Libc {
-    /// The C library of this command.
-    pub const OWN: Libc = if cfg!(target_env = "musl") { Libc::Musl } else { Libc::Glibc };
-
-    /// Returns the C library whose loader PT_INTERP names.
-    pub fn of(interp: &str) -> Libc {
-        if interp.contains("ld-musl") { Libc::Musl } else { Libc::Glibc }
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Libc::Glibc => "glibc",
-            Libc::Musl => "musl",
-        }
-    }
-
-    /// Returns the folder of a library that is built for this C library.
-    pub fn folder(self) -> &'static str {
-        match self {
-            Libc::Glibc => "gnu",
-            Libc::Musl => "musl",
-        }
-    }
-
-    /// Returns whether this C library's loader takes `lib` in LD_PRELOAD. Otherwise the loader ends
-    /// the program: a preloaded file may be missing, but not the files that it needs. musl's loader
-    /// takes all files of glibc's below to be itself; glibc's knows no file of musl's.
-    pub fn takes(self, lib: &Path) -> bool {
-        const SELF: [&str; 7] =
-            ["libc.", "libpthread.", "librt.", "libm.", "libdl.", "libutil.", "libxnet."];
-        let files = File::open(lib).ok().and_then(|file| needed(&file));
-        let of_musls = |name: &String| name == "libc.so" || name.contains("musl");
-        match (self, files) {
-            (Libc::Glibc, files) => !files.unwrap_or_default().iter().any(of_musls),
-            (Libc::Musl, Some(files)) => {
-                let is_self = |name: &String| SELF.iter().any(|own| name.starts_with(own));
-                files.iter().all(|name| is_self(name) || of_musls(name))
-            }
-            (Libc::Musl, None) => false,
-        }
-    }
 }
 
 fn bytes(file: &File, at: u64, len: usize) -> Option<Vec<u8>> {
@@ -136,7 +86,8 @@ fn values(entries: &[u8], tag: u64) -> impl Iterator<Item = u64> {
     tagged.filter_map(|e| word(e, 8))
 }
 
-fn needed(file: &File) -> Option<Vec<String>> {
+/// Returns the libraries that an ELF file asks for, in order; `None` if it is not dynamic.
+pub fn needed(file: &File) -> Option<Vec<String>> {
     let dynamic = Dynamic::read(file)?;
     let offsets = values(&dynamic.entries, DT_NEEDED);
     Some(offsets.filter_map(|offset| dynamic.name(file, offset)).collect())
@@ -162,21 +113,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_match_their_c_library() {
-        // This executable needs what libraries need: libc.so.6, and the compiler's libgcc_s.so.1.
-        let own = Path::new("/proc/self/exe");
-        assert!(Libc::Glibc.takes(own) && !Libc::Musl.takes(own));
-        // A file that is no library harms nobody with glibc, which only warns of it.
-        let other = Path::new("/etc/passwd");
-        assert!(Libc::Glibc.takes(other) && !Libc::Musl.takes(other));
-        assert_eq!(Libc::of("/lib64/ld-linux-x86-64.so.2"), Libc::Glibc);
-        assert_eq!(Libc::of("/lib/ld-musl-x86_64.so.1"), Libc::Musl);
-    }
-
-    #[test]
     fn our_own_executable_needs_libc_and_no_sanitizer() {
         let own = File::open("/proc/self/exe").unwrap();
-        assert!(needed(&own).unwrap().iter().any(|name| name == "libc.so.6"));
+        let libc = |name: &String| name == "libc.so.6";
+        assert_eq!(needed(&own).unwrap().iter().any(libc), !cfg!(target_env = "musl"));
         assert_eq!(sanitizer(Path::new("/proc/self/exe")), None);
         assert_eq!(sanitizer(Path::new("/etc/passwd")), None);
         assert!(!is_softring(&own) && !is_softring(&File::open("/etc/passwd").unwrap()));

@@ -2,7 +2,6 @@
 //! reach it.
 
 use super::elf::{self, Elf};
-use super::needed::Libc;
 use crate::child::{self, Isolated};
 use crate::fail;
 use crate::files::{self, Status};
@@ -24,8 +23,6 @@ pub enum Trouble {
     Unreachable { what: String, hint: String },
     /// A program that may be run and not read: nobody knows whether the library gets there.
     Unread { what: String, hint: String },
-    /// A program that would not start with the preload library.
-    Harmed { what: String, hint: String },
 }
 
 /// Most interpreters of scripts that the kernel follows.
@@ -41,40 +38,21 @@ fn missing(what: String, hint: &str) -> Trouble {
 
 /// Circumstances in which a program is to be started.
 #[derive(Clone, Copy)]
-struct Start<'a> {
-    /// Library that the program gets.
-    lib: Option<&'a Path>,
+struct Start {
     /// True under no_new_privs, which this process has or is about to set.
     held: bool,
 }
 
-/// Returns every trouble with starting `path` with `lib` preloaded, and, if `deny`, under our
+/// Returns every trouble with starting `path` with a library preloaded, and, if `deny`, under our
 /// filter, which comes with no_new_privs.
-pub fn examine(path: &Path, lib: Option<&Path>, deny: bool) -> Vec<Trouble> {
+pub fn examine(path: &Path, deny: bool) -> Vec<Trouble> {
     let mut found = Vec::new();
     let held = deny || files::proc_status("NoNewPrivs").is_some_and(|v| v == "1");
-    check(path, Start { lib, held }, MAX_SCRIPTS, &mut found);
+    check(path, Start { held }, MAX_SCRIPTS, &mut found);
     found
 }
 
-/// Returns the C library whose loader starts `path`; for a script, that of its interpreter.
-pub fn libc(path: &Path) -> Libc {
-    let mut path = path.to_owned();
-    for _ in 0..=MAX_SCRIPTS {
-        let Ok(file) = File::open(&path) else { break };
-        if let Ok(Some(elf)) = elf::read(&file) {
-            let loader = elf.interp.unwrap_or_else(|| path.to_string_lossy().into_owned());
-            return Libc::of(&loader);
-        }
-        let mut head = [0; 256];
-        let n = elf::read_up_to(&file, &mut head, 0).unwrap_or(0);
-        let Some((interp, _)) = shebang(&head[..n]) else { break };
-        path = interp;
-    }
-    Libc::Glibc
-}
-
-fn check(path: &Path, start: Start<'_>, scripts_left: u32, found: &mut Vec<Trouble>) {
+fn check(path: &Path, start: Start, scripts_left: u32, found: &mut Vec<Trouble>) {
     let name = path.display();
     let meta = match files::status(path) {
         Ok(m) => m,
@@ -112,7 +90,7 @@ fn check(path: &Path, start: Start<'_>, scripts_left: u32, found: &mut Vec<Troub
     };
     match elf::read(&file) {
         Ok(Some(elf)) => {
-            check_elf(path, &elf, start.lib, found);
+            check_elf(path, &elf, found);
             check_privileges(path, meta, start, found);
         }
         Ok(None) => check_script(path, &file, start, scripts_left, found),
@@ -128,7 +106,7 @@ fn missing_hint(e: &io::Error) -> &'static str {
     }
 }
 
-fn check_elf(path: &Path, elf: &Elf, lib: Option<&Path>, found: &mut Vec<Trouble>) {
+fn check_elf(path: &Path, elf: &Elf, found: &mut Vec<Trouble>) {
     let name = path.display();
     if elf.machine != elf::OURS || elf.bits != 64 {
         let (theirs, ours) = (elf::machine_name(elf.machine), elf::machine_name(elf::OURS));
@@ -140,38 +118,24 @@ fn check_elf(path: &Path, elf: &Elf, lib: Option<&Path>, found: &mut Vec<Trouble
             "use a build of the program for this machine",
         ));
     }
-    let loader = match &elf.interp {
-        Some(interp) if files::exists(Path::new(interp)) => Path::new(interp),
+    match &elf.interp {
+        Some(interp) if files::exists(Path::new(interp)) => {}
         Some(interp) => {
-            return found.push(missing(
-                format!("{name} needs the dynamic linker {interp}, which does not exist here"),
-                "install the C library that the program was built for",
-            ));
+            let what =
+                format!("{name} needs the dynamic linker {interp}, which does not exist here");
+            found.push(missing(what, "install the C library that the program was built for"));
         }
-        None if is_loader(path) => path,
+        None if is_loader(path) => {}
         None => {
             let what = format!("{name} is statically linked, so it cannot load a preload library");
             let hint = "link the program dynamically (for a Rust program there is also the crate \
                         softring-engine)";
             let hint = hint.into();
-            return found.push(match elf.loads {
+            found.push(match elf.loads {
                 true => Trouble::Static { what, hint },
                 false => Trouble::Unreachable { what, hint },
             });
         }
-    };
-    let libc = Libc::of(&loader.to_string_lossy());
-    if let Some(lib) = lib
-        && !libc.takes(lib)
-    {
-        let (libc, lib) = (libc.name(), lib.display());
-        found.push(Trouble::Harmed {
-            what: format!("{name} uses {libc}, whose loader cannot load {lib}"),
-            hint: format!(
-                "build a libsoftring.so for {libc} (make build-portable), and name it in \
-                 SOFTRING_LIB"
-            ),
-        });
     }
 }
 
@@ -206,7 +170,7 @@ fn capabilities(path: &Path) -> Option<u8> {
 
 /// Reports a program that gains privileges by being started: the dynamic linker drops preloads with
 /// a path from it.
-fn check_privileges(path: &Path, file: Status, start: Start<'_>, found: &mut Vec<Trouble>) {
+fn check_privileges(path: &Path, file: Status, start: Start, found: &mut Vec<Trouble>) {
     let (mode, held) = (file.mode, start.held);
     let (uid, gid) = files::own_ids();
     let setuid = !held && mode & 0o4000 != 0 && file.uid != uid;
@@ -234,7 +198,7 @@ fn check_privileges(path: &Path, file: Status, start: Start<'_>, found: &mut Vec
 fn check_script(
     path: &Path,
     file: &File,
-    start: Start<'_>,
+    start: Start,
     scripts_left: u32,
     found: &mut Vec<Trouble>,
 ) {
@@ -296,21 +260,18 @@ mod tests {
     }
 
     fn only(path: &Path) -> Trouble {
-        let mut found = examine(path, None, false);
+        let mut found = examine(path, false);
         assert_eq!(found.len(), 1, "{found:?}");
         found.remove(0)
     }
 
     #[test]
     fn good_programs_have_no_trouble() {
-        assert_eq!(examine(Path::new("/bin/sh"), None, false), []);
+        assert_eq!(examine(Path::new("/bin/sh"), false), []);
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(examine(&script(dir.path(), "a", b"#!/bin/sh\n:\n", 0o755), None, false), []);
-        assert_eq!(
-            examine(&script(dir.path(), "b", b"#! /usr/bin/env sh\n:\n", 0o755), None, false),
-            []
-        );
-        assert_eq!(examine(&script(dir.path(), "c", b"echo no header\n", 0o755), None, false), []);
+        assert_eq!(examine(&script(dir.path(), "a", b"#!/bin/sh\n:\n", 0o755), false), []);
+        assert_eq!(examine(&script(dir.path(), "b", b"#! /usr/bin/env sh\n:\n", 0o755), false), []);
+        assert_eq!(examine(&script(dir.path(), "c", b"echo no header\n", 0o755), false), []);
     }
 
     #[test]
