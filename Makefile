@@ -10,24 +10,17 @@ INCLUDEDIR ?= $(PREFIX)/include
 MANDIR ?= $(PREFIX)/share/man
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release
-PORTABLE := $(TARGET)/portable
-# The files to install: those of `make build-portable`, unless `make build` made newer ones.
-BUILT = $(shell [ $(PORTABLE)/lib/libsoftring.so -nt $(RELEASE)/libsoftring.so ] && echo portable)
 SKIPS := $(TARGET)/skipped-tests
 REMARKS := $(TARGET)/test-remarks
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
-.PHONY: all build build-portable demo loads test clients environments kernels liburing-tests libaio-tests fuzz soak memory support
+.PHONY: all build demo loads test clients environments kernels liburing-tests libaio-tests fuzz soak memory support
 .PHONY: install install-files uninstall dist check-dist book clean
 
 all: build
 
 build:
 	$(CARGO) build --release --workspace
-
-# The command and the library for glibc 2.17 and newer, by cargo-zigbuild and zig from PyPI.
-build-portable:
-	ci/portable.sh
 
 # Loads in the shape of real programs, on the kernel's rings and on softring's in turns.
 loads: build
@@ -94,13 +87,12 @@ book:
 # Strips the files, because symbols for debuggers are five times the rest. DESTDIR is a prefix of
 # every path, for packagers.
 install: build
-	$(MAKE) --no-print-directory install-files $(if $(BUILT),FROM=$(PORTABLE))
+	$(MAKE) --no-print-directory install-files
 
 # Installs files that are built already: in bin and lib of FROM, or in FROM, as cargo leaves them.
 FROM ?= $(RELEASE)
 COMMAND = $(firstword $(wildcard $(FROM)/bin/softring) $(FROM)/softring)
 LIBRARY = $(firstword $(wildcard $(FROM)/lib/libsoftring.so) $(FROM)/libsoftring.so)
-MUSL_LIBRARY = $(wildcard $(FROM)/lib/softring/musl/libsoftring.so)
 SHAREDIR = $(PREFIX)/share
 GENERATED := $(TARGET)/generated
 STRIP ?= strip
@@ -112,7 +104,6 @@ install-files:
 	$(COMMAND) gen completions $(GENERATED)/completions
 	$(PUT_BINARY) $(COMMAND) "$(DESTDIR)$(BINDIR)/softring"
 	$(PUT_BINARY) $(LIBRARY) "$(DESTDIR)$(LIBDIR)/libsoftring.so"
-	$(if $(MUSL_LIBRARY),$(PUT_BINARY) $(MUSL_LIBRARY) "$(DESTDIR)$(LIBDIR)/softring/musl/libsoftring.so")
 	$(PUT) dist/softring.tsan "$(DESTDIR)$(SHAREDIR)/softring/softring.tsan"
 	for page in $(GENERATED)/man/*.[1-8]; do \
 		$(PUT) "$$page" "$(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/}" || exit; \
@@ -132,16 +123,14 @@ install-files:
 # Removes the files of `make install` with the same PREFIX and DESTDIR, but keeps shared folders.
 uninstall:
 	rm -f "$(DESTDIR)$(BINDIR)/softring" "$(DESTDIR)$(LIBDIR)/libsoftring.so" \
-		"$(DESTDIR)$(LIBDIR)/softring/musl/libsoftring.so" \
 		"$(DESTDIR)$(SHAREDIR)/softring/softring.tsan" "$(DESTDIR)$(INCLUDEDIR)/softring.h" \
 		"$(DESTDIR)$(LIBDIR)/pkgconfig/softring.pc" \
 		"$(DESTDIR)$(SHAREDIR)/bash-completion/completions/softring" \
 		"$(DESTDIR)$(SHAREDIR)/zsh/site-functions/_softring" \
 		"$(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d/softring.fish" \
 		"$(DESTDIR)$(MANDIR)"/man[1-8]/softring.[1-8] "$(DESTDIR)$(MANDIR)"/man[1-8]/softring-*.[1-8]
-	for dir in "$(LIBDIR)/softring/musl" "$(LIBDIR)/softring" "$(SHAREDIR)/softring"; do \
-		[ ! -d "$(DESTDIR)$$dir" ] || rmdir --ignore-fail-on-non-empty "$(DESTDIR)$$dir"; \
-	done
+	[ ! -d "$(DESTDIR)$(SHAREDIR)/softring" ] || \
+		rmdir --ignore-fail-on-non-empty "$(DESTDIR)$(SHAREDIR)/softring"
 
 # Packages into dist/out, for other machines: docs/INSTALL.md says which of them runs where.
 dist:

@@ -9,7 +9,7 @@ set -eu
 usage() {
     cat <<EOF
 usage: ci/package.sh [--from DIR] [--out DIR] [--version VERSION]
-  --from DIR         pack the files that ci/portable.sh --static built in DIR, instead of building
+  --from DIR         pack the files that ci/build.sh built in DIR, instead of building
   --out DIR          write the packages to DIR (default: dist/out)
   --version VERSION  version of the packages (default: the version in Cargo.toml)
 EOF
@@ -38,8 +38,8 @@ fi
 export SOURCE_DATE_EPOCH
 umask 022
 if [ -z "$FROM" ]; then
-    "$TOP/ci/portable.sh" --static
-    FROM=$BUILD/portable
+    "$TOP/ci/build.sh"
+    FROM=$BUILD/built
 fi
 VERSION=${VERSION:-$(sed -n 's/^version = "\(.*\)"/\1/p' "$TOP/Cargo.toml" | head -n 1)}
 scratch package
@@ -59,18 +59,9 @@ documents() {
         "$TOP/docs/INSTALL.md" "$SCRATCH/LICENCES-OF-DEPENDENCIES.txt"
 }
 
-# with_static DIR  puts the static command into DIR/bin, if it was built. If the static command must
-# run with the library, it uses the other one, in lib/softring/gnu.
-with_static() {
-    [ -f "$FROM/static/softring" ] || return 0
-    install -D "$1/bin/softring" "$1/lib/softring/gnu/softring"
-    install -m 755 -s "$FROM/static/softring" "$1/bin/softring"
-}
-
 tarball() {
     local tree=$SCRATCH/$NAME
     staged "$tree" PREFIX=
-    with_static "$tree"
     # The tarball may be unpacked anywhere.
     # shellcheck disable=SC2016  # pkg-config expands it
     sed -e 's|@PREFIX@|${pcfiledir}/../..|' -e 's|@LIBDIR@|${prefix}/lib|' \
@@ -86,7 +77,6 @@ image() {
     mkdir -p "$tree"/{bin,lib}
     cp "$SCRATCH/$NAME/bin/softring" "$tree/bin"
     cp "$SCRATCH/$NAME/lib/libsoftring.so" "$tree/lib"
-    [ ! -d "$SCRATCH/$NAME/lib/softring" ] || cp -r "$SCRATCH/$NAME/lib/softring" "$tree/lib"
     documents "$tree/share/doc/softring"
     python3 "$TOP/ci/oci.py" "$SCRATCH/image" "$OUT/$NAME.oci.tar" "softring:$VERSION"
 }
