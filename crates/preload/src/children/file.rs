@@ -78,7 +78,7 @@ impl Fd {
         Fd::open(libc::AT_FDCWD, path.expose_provenance(), libc::O_RDONLY).is_some()
     }
 
-    fn open_name(name: &Name) -> Option<Fd> {
+    pub fn open_name(name: &Name) -> Option<Fd> {
         Fd::open(libc::AT_FDCWD, name.text.as_ptr().expose_provenance(), libc::O_RDONLY)
     }
 
@@ -86,6 +86,11 @@ impl Fd {
     pub fn is_program_at(path: *const c_char) -> bool {
         let file = Fd::open(libc::AT_FDCWD, path.expose_provenance(), libc::O_RDONLY);
         file.is_some_and(|file| file.is_program())
+    }
+
+    /// Returns the descriptor's number.
+    pub fn number(&self) -> i32 {
+        self.0
     }
 
     /// Returns whether this is a regular file with an execute bit. Reads the mode, as a policy may

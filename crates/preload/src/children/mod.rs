@@ -10,6 +10,7 @@
 mod file;
 pub mod follow;
 mod launch;
+mod memory;
 mod rings;
 mod room;
 mod sanitizer;
@@ -93,6 +94,19 @@ const CALLS: [i64; 16] = [
     libc::SYS_prctl,
     libc::SYS_fcntl,
 ];
+
+/// Makes sure that the next program's loader finds this library by the path that LD_PRELOAD has.
+/// Called before exec.
+pub fn keep_library() {
+    let own = OWN.load(Relaxed);
+    if own.is_null() {
+        return;
+    }
+    let errno = raw::errno();
+    // SAFETY: the loader's own string.
+    memory::restore(unsafe { CStr::from_ptr(own) }.to_str().unwrap_or_default());
+    raw::set_errno(errno);
+}
 
 /// Returns what the environment `envp` needs for `program` to start with the library, if that is to
 /// be added.

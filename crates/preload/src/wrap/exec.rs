@@ -295,6 +295,7 @@ fn starting(
     (argv, envp): (Strings, Strings),
     call: &dyn Fn(Image) -> isize,
 ) -> isize {
+    children::keep_library();
     let with = children::follow(program, envp).and_then(|added| Environment::added(&added, envp));
     let envp = with.as_ref().map_or(envp, |with| with.strings);
     if let Some(launch) = children::launch(program, flags, argv, envp) {
