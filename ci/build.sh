@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the files of packages: libsoftring.so, which asks for nothing, and a static command
-# (musl). Both go to target/built, laid out as they are installed. They contain no path of this
-# machine, so that the same source gives the same bytes everywhere.
+# Builds the files of packages: libsoftring.so, which asks for nothing, and a static command (musl)
+# that carries the library inside. Both go to target/built, laid out as they are installed. They
+# contain no path of this machine, so that the same source gives the same bytes everywhere.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -45,6 +45,7 @@ build() {
 build x86_64-unknown-linux-gnu softring-preload
 rm -rf "$TO"
 install -D -m 755 -s "$BUILT/libsoftring.so" "$TO/lib/libsoftring.so"
+export SOFTRING_CARRIED=$TO/lib/libsoftring.so
 build $MUSL softring-cli
 install -D -m 755 -s "$BUILT/softring" "$TO/bin/softring"
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Checks that `make dist` makes the same files each time, and that they work where docs/INSTALL.md
 # says: the .deb in a clean Debian 12 root (installed, run, upgraded, removed), the .rpm's files,
-# the tarball in Debian 11's root and in one with musl only. Needs root rights.
+# the tarball in Debian 11's root and in one with musl only, the command alone in roots that have
+# nothing else of softring, or nothing at all, and cannot be written to. Needs root rights.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -131,6 +132,9 @@ debian_package() {
     rm "$root"/tmp/*.deb "$root"/{ring,file}
     listed "$root" | diff "$SCRATCH/before" - || die "removing the .deb has left something"
     echo '.deb: removed without a trace'
+    ring "$root"
+    install "$SCRATCH/softring" "$root/softring"
+    alone "$root" 'Debian 12' /ring
 }
 
 rpm_package() {
@@ -165,6 +169,8 @@ tarball() {
     says "$what: doctor, rings denied" 'gets softring.s rings' \
         inside "$root" "$bin" deny -- "$bin" doctor
     commands "$root" "$what" "$bin"
+    cp "$root$bin" "$root/softring"
+    alone "$root" "$2" /ring
 }
 
 # commands ROOT WHAT BIN  runs the commands that start softring itself, or a program, under the
@@ -181,6 +187,31 @@ commands() {
     done
 }
 
+# bare rw|ro ROOT COMMAND…  runs a command in a root of its own that has /proc, and no devices; in
+# one that is ro nobody can write.
+bare() {
+    # shellcheck disable=SC2016  # the inner shell expands these
+    unshare --mount --pid --fork sh -c '
+        mode=$0 root=$1; shift
+        mkdir -p "$root/proc" && mount --bind "$root" "$root" &&
+        mount -t proc proc "$root/proc" && mount -o "remount,bind,$mode" "$root" &&
+        exec chroot "$root" "$@"' "$@"
+}
+
+# alone ROOT TITLE PROGRAM…  runs a program by the command without a library beside it: where it can
+# unpack the library, and in a root that nobody can write to.
+alone() {
+    local root=$1 what="the command alone, $2" file
+    says "$what" 'read through a ring' bare rw "$root" /softring run --deny -- "${@:3}" /file
+    file=$(cd "$root" && echo tmp/softring-*/libsoftring.so)
+    if [ -d "$root/tmp" ]; then
+        cmp -s "$root/$file" "$SCRATCH/library" || die "$what: has not unpacked its library"
+        rm -r "${root:?}/${file%/*}"
+    fi
+    says "$what, read-only" 'read through a ring' \
+        bare ro "$root" /softring run --deny -- "${@:3}" /file
+}
+
 old_debian() {
     local root=$SCRATCH/bullseye bin=/opt/softring-$VERSION-linux-x86_64/bin/softring
     debian_root bullseye "$root"
@@ -195,6 +226,8 @@ old_debian() {
         says "library of 'make build', Debian 11" 'read through a ring' inside "$root" \
             "$bin" deny -- env LD_PRELOAD=/built.so /ring /file
     fi
+    # shellcheck disable=SC2016  # the root's shell expands it
+    alone "$root" 'Debian 11, a child' /bin/sh -c '/ring "$0"'
 }
 
 # The root has musl's loader, a shell, and nothing of glibc's.
@@ -210,13 +243,30 @@ musl() {
     tarball "$root" musl
 }
 
+# An image FROM scratch: the command and a static program.
+empty() {
+    local root=$SCRATCH/empty
+    mkdir -p "$root"
+    install "$SCRATCH/softring" "$root/softring"
+    cc -O2 -static -o "$root/ring" "$TOP/ci/ring.c"
+    echo 'read through a ring' >"$root/file"
+    alone "$root" 'an empty root' /ring
+    says 'the command alone, an empty root: doctor' 'gets softring.s rings' \
+        bare ro "$root" /softring deny -- /softring doctor
+    says 'the command alone, an empty root: copy' '^/volume/lib/libsoftring.so$' \
+        bare rw "$root" /softring copy /volume
+    cmp "$root/volume/lib/libsoftring.so" "$SCRATCH/library"
+}
+
 VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' "$TOP/Cargo.toml" | head -n 1)
-[ "$(tar -xOf "$FILES"/*.tar.gz --wildcards '*/bin/softring' | wc -c)" -lt 8000000 ] ||
-    die 'the command has 8,000,000 bytes or more'
+tar -xOf "$FILES"/*.tar.gz --wildcards '*/lib/libsoftring.so' >"$SCRATCH/library"
+tar -xOf "$FILES"/*.tar.gz --wildcards '*/bin/softring' >"$SCRATCH/softring"
+[ "$(stat -c %s "$SCRATCH/softring")" -lt 8000000 ] || die 'the command has 8,000,000 bytes or more'
 debian_package
 rpm_package
 old_debian
 musl
+empty
 if [ -z "$QUICK" ]; then
     python_tools "$BUILD/sbom-tools" 'cyclonedx-python-lib[json-validation]==11.0.0'
     python - "$FILES"/*.cdx.json <<'EOF'

@@ -1,7 +1,13 @@
-//! Build script for the text of `softring --version`: the commit, and its date or
-//! SOURCE_DATE_EPOCH. Both come from the source, so two builds of one source print the same.
+//! Build script for the text of `softring --version`, and for the library inside the command.
+//!
+//! The text names the commit, and its date or SOURCE_DATE_EPOCH. Both come from the source, so two
+//! builds of one source print the same. The library is the file in SOFTRING_CARRIED, if that is
+//! set.
 
+use flate2::{Compression, write::GzEncoder};
 use std::env;
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,6 +30,27 @@ fn main() {
         false => format!("{version} ({})", more.join(" ")),
     };
     println!("cargo::rustc-env=SOFTRING_VERSION={all}");
+    pack();
+}
+
+/// Packs the library that the command is to carry inside. Without one, the packed file is empty.
+fn pack() {
+    println!("cargo::rerun-if-env-changed=SOFTRING_CARRIED");
+    let to = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let mut to = File::create(to.join("library.gz")).expect("cargo's folder is there");
+    let Some(library) = env::var_os("SOFTRING_CARRIED").filter(|path| !path.is_empty()) else {
+        return;
+    };
+    let library = Path::new(&library);
+    println!("cargo::rerun-if-changed={}", library.display());
+    let packed = std::fs::read(library).and_then(|bytes| {
+        let mut packer = GzEncoder::new(&mut to, Compression::best());
+        packer.write_all(&bytes)?;
+        packer.finish().map(|_| ())
+    });
+    if let Err(e) = packed {
+        panic!("SOFTRING_CARRIED names {}, which cannot be packed: {e}", library.display());
+    }
 }
 
 /// A commit and its time, in seconds since 1970.

@@ -1,7 +1,7 @@
 //! Probes: one function per check, which returns what it found.
 
 use crate::files::{self, proc_status};
-use crate::run::lib_path;
+use crate::run::lib_path::{self, Library};
 use crate::{child, sys};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags};
@@ -182,7 +182,11 @@ pub fn lsm() -> Finding {
 
 pub fn library() -> Finding {
     match lib_path::find() {
-        Ok(path) => Finding::new(State::Ok, path.display().to_string()),
+        Ok(Library::File(path)) => Finding::new(State::Ok, path.display().to_string()),
+        Ok(Library::Memory(_)) => {
+            let found = "inside softring, and in memory: no folder allows a file";
+            Finding::new(State::Less, found)
+        }
         Err(e) => Finding::new(State::Denied, e.to_string()),
     }
 }

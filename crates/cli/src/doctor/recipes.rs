@@ -16,7 +16,7 @@ pub fn command(environment: Environment) -> anyhow::Result<()> {
         })?,
         named => named,
     };
-    let lib = lib_path::find()?;
+    let lib = lib_path::lasting()?;
     out::raw(lines(environment, &lib.display().to_string()))
 }
 

@@ -1,10 +1,15 @@
 //! Place of `libsoftring.so`. One library serves every program of this machine.
 
+use super::carried::{self, Packed};
 use super::needed;
 use crate::{fail, files, sys};
+use anyhow::Context;
+use rustix::io::FdFlags;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -32,12 +37,95 @@ fn folder(dir: &Path, name: &str) -> PathBuf {
     }
 }
 
+/// The library, as a program gets it.
+#[derive(Debug)]
+pub enum Library {
+    File(PathBuf),
+    /// A file in memory, which a program inherits.
+    Memory(OwnedFd),
+}
+
+impl Library {
+    /// Returns the library's absolute path, fit for LD_PRELOAD. A file in memory stays open in the
+    /// program that this process becomes, and in its children.
+    ///
+    /// # Errors
+    /// Those of fcntl(2).
+    pub fn pass_on(self) -> anyhow::Result<PathBuf> {
+        let path = self.path();
+        if let Library::Memory(file) = self {
+            let passed = rustix::io::fcntl_setfd(&file, FdFlags::empty());
+            passed.context("cannot pass on a file in memory")?;
+            let _ = file.into_raw_fd();
+        }
+        Ok(path)
+    }
+
+    /// Returns the path that this process, or one that has inherited the file, knows it by.
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Library::File(path) => path.clone(),
+            Library::Memory(file) => format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
+        }
+    }
+}
+
+/// Returns the library: one that is installed, or else the one that this command carries.
+pub fn find() -> anyhow::Result<Library> {
+    match only_carried() {
+        Some(library) => unpack(library),
+        None => installed().map(Library::File),
+    }
+}
+
+/// Returns the path of a library that stays where it is, which other files may name.
+pub fn lasting() -> anyhow::Result<PathBuf> {
+    if only_carried().is_none() {
+        return installed();
+    }
+    let what = format!("{NAME} is inside softring, and not in a file that lines could name");
+    let hint = "make one: softring copy DIR, then DIR/bin/softring doctor --for";
+    Err(fail::usage(what, hint))
+}
+
+/// Returns the library's bytes.
+pub fn bytes() -> anyhow::Result<Vec<u8>> {
+    match only_carried() {
+        Some(library) => library.bytes().context("the library inside softring is damaged"),
+        None => Ok(std::fs::read(installed()?)?),
+    }
+}
+
+/// Returns the library that this command carries, if no other one is installed.
+fn only_carried() -> Option<Packed<'static>> {
+    let is_installed = || candidates().iter().any(|path| files::is_file(path));
+    carried::library().filter(|_| !is_named() && !is_installed())
+}
+
+/// Unpacks the library to a file or, if there is no place for one, to memory.
+fn unpack(library: Packed<'_>) -> anyhow::Result<Library> {
+    let no_folder = match library.unpacked() {
+        Ok(path) => return Ok(Library::File(path)),
+        Err(e) => e,
+    };
+    let memory = match files::exists(Path::new("/proc/self/fd")) {
+        true => library.in_memory(),
+        false => Err(io::Error::new(io::ErrorKind::NotFound, "/proc is not mounted here")),
+    };
+    memory.map(Library::Memory).map_err(|e| {
+        fail::usage(
+            format!("{NAME}, which is inside softring, has no place: {no_folder}; in memory: {e}"),
+            "make one of these folders writable and executable (in a container: --tmpfs=/tmp:exec)",
+        )
+    })
+}
+
 fn is_named() -> bool {
     env::var_os("SOFTRING_LIB").is_some_and(|lib| !lib.is_empty())
 }
 
-/// Returns the absolute path of the library, fit for LD_PRELOAD.
-pub fn find() -> anyhow::Result<PathBuf> {
+/// Returns the absolute path of the library that is installed, fit for LD_PRELOAD.
+fn installed() -> anyhow::Result<PathBuf> {
     let tried = candidates();
     let there = tried.iter().filter(|p| files::is_file(p));
     let Some(lib) = there.filter_map(|p| std::path::absolute(p).ok()).next() else {

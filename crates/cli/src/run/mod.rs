@@ -1,5 +1,6 @@
 //! `softring run`: checks the program, puts the preload library under it, and becomes it.
 
+pub mod carried;
 mod elf;
 mod environment;
 pub mod faults;
@@ -14,6 +15,7 @@ mod target;
 use crate::cli::{Engine, RunArgs, UnderArgs, name_of};
 use crate::{crash, deny, fail, files, out, sys};
 use anyhow::Context;
+use lib_path::Library;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -108,7 +110,10 @@ pub const VARIABLES: [&str; 16] = [
 /// No library can be found, or an option does not fit.
 pub fn shell_environment(under: &UnderArgs) -> anyhow::Result<Environment> {
     let shell = Path::new("/bin/sh");
-    let lib = lib_path::find()?;
+    let Library::File(lib) = lib_path::find()? else {
+        let hint = "softring copy DIR, and then DIR/bin/softring env";
+        return Err(fail::usage("no folder here allows a file for later programs", hint));
+    };
     let mut env = environment(shell, Some(&lib), under)?;
     if needs_us(under) {
         set_command(&mut env);
@@ -146,7 +151,7 @@ fn become_program(args: &RunArgs) -> anyhow::Result<()> {
     let engine = options::engine(under);
     // With the kernel's rings and aio only, the library has nothing to do: its absence is no reason
     // to stop.
-    let lib = match lib_path::find() {
+    let lib = match lib_path::find().and_then(Library::pass_on) {
         Ok(lib) => Some(lib),
         Err(_) if engine == Engine::Kernel && !options::aio_hipri(under) => None,
         Err(e) => return Err(e),
