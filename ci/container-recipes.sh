@@ -104,6 +104,18 @@ EOF
     return $rc
 }
 
+# Runs programs in the image that has the command alone: by a file that the command unpacks, and by
+# memory where nobody may write.
+one_file() {
+    local sealed=(--read-only --read-only-tmpfs=false --cap-drop=all
+        --security-opt=no-new-privileges)
+    # shellcheck disable=SC2016  # the container's shell expands it
+    "$WHO" run --rm localhost/one-file sh -c 'ring /etc/hostname; echo "$LD_PRELOAD"' |
+        grep '^/.*/softring-0-.*/libsoftring.so$' &&
+        "$WHO" run --rm "${sealed[@]}" localhost/one-file ring /etc/hostname &&
+        "$WHO" run --rm "${sealed[@]}" localhost/one-file sh -c 'ring /etc/hostname'
+}
+
 # job FILE  runs the commands of a CI job in a container. The package that was made here replaces
 # the fetched one, and `make test` needs a ring.
 job() {
@@ -180,6 +192,7 @@ run_recipes() {
     logged "Kubernetes: no rings without the variable ($where)" kubernetes_without
     logged "Compose ($where)" compose
     logged "devcontainer ($where)" devcontainer
+    logged "the command alone ($where)" one_file
     logged "GitHub Actions: its commands ($where)" job github-actions.yml
     logged "GitLab: its commands ($where)" job gitlab-ci.yml
     logged "seen from the host ($where)" seen

@@ -115,8 +115,11 @@ images() {
         a_root build -q --pull=never --network=none -t localhost/with-softring \
             --build-arg BASE=localhost/program:latest \
             --build-arg SOFTRING="localhost/softring:$VERSION" "$RECIPES" &&
-        a_root save -q -m -o "$SCRATCH/all.tar" localhost/with-softring localhost/program:latest \
-            "localhost/softring:$VERSION" &&
+        a_root build -q --pull=never --network=none -t localhost/one-file \
+            -f "$RECIPES/Dockerfile.one-file" --build-arg BASE=localhost/program:latest \
+            --build-arg SOFTRING="localhost/softring:$VERSION" "$RECIPES" &&
+        a_root save -q -m -o "$SCRATCH/all.tar" localhost/with-softring localhost/one-file \
+            localhost/program:latest "localhost/softring:$VERSION" &&
         chmod 644 "$SCRATCH/all.tar" && a_user load -q -i "$SCRATCH/all.tar"
 }
 
