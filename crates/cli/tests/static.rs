@@ -13,6 +13,10 @@ use std::process::{Command, Output};
 /// its calls by a function that takes the number (`syscall(2)`), or by instructions of its own.
 const RING: &str = include_str!("common/static.c");
 
+/// Options by which musl's compiler finds the kernel's headers.
+const KERNEL: &[&str] =
+    &["-idirafter", "/usr/include", "-idirafter", "/usr/include/x86_64-linux-gnu"];
+
 /// Returns whether the library is there and can be mapped without a dynamic loader; says so if not.
 fn mapped() -> bool {
     if !library() {
@@ -70,20 +74,17 @@ fn static_programs_get_rings() {
     if !mapped() {
         return;
     }
-    let kernel = ["-idirafter", "/usr/include", "-idirafter", "/usr/include/x86_64-linux-gnu"];
-    let patch = &["--deny", "--intercept=patch"][..];
-    let auto = &["--deny"][..];
-    for (compiler, how, options) in [
-        ("cc", &["-static", "-no-pie"][..], patch),
-        ("cc", &["-static-pie", "-fPIE"], patch),
-        ("cc", &["-static", "-DINLINE"], patch),
-        // musl's functions have no frames, so the trap hears its syscall(2).
-        ("musl-gcc", &[&["-static"], &kernel[..]].concat(), auto),
-        ("musl-gcc", &[&["-static", "-DINLINE"], &kernel[..]].concat(), auto),
+    for (compiler, how) in [
+        ("cc", &["-static", "-no-pie"][..]),
+        ("cc", &["-static-pie", "-fPIE"]),
+        ("cc", &["-static", "-DINLINE"]),
+        ("musl-gcc", &[&["-static"], KERNEL].concat()),
+        ("musl-gcc", &[&["-static", "-s"], KERNEL].concat()),
+        ("musl-gcc", &[&["-static", "-DINLINE"], KERNEL].concat()),
     ] {
         let dir = tempfile::tempdir().unwrap();
         if let Some(program) = build(dir.path(), compiler, how) {
-            gets_ring(options, &program);
+            gets_ring(&["--deny", "--intercept=patch"], &program);
             gets_ring(&["--engine=user"], &program);
         }
     }

@@ -54,9 +54,7 @@ impl Body {
                 FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
                     b.targets.entry(i.near_branch_target()).or_default().push(b.code.len());
                 }
-                // A jump through a fixed slot is a tail call.
-                FlowControl::IndirectBranch if !i.is_ip_rel_memory_operand() => b.indirect = true,
-                _ => {}
+                _ => b.indirect |= is_indirect(&i),
             }
             b.code.push(i);
         }
@@ -100,7 +98,7 @@ impl Body {
                 continue;
             }
             let mut before = self.targets.get(&self.code[at].ip()).cloned().unwrap_or_default();
-            before.extend(at.checked_sub(1).filter(|&i| goes_on(&self.code[i])));
+            before.extend(at.checked_sub(1).filter(|_| !self.begins_behind_end(at)));
             // The function begins here, or this follows a table of jumps.
             if at == 0 || before.is_empty() || seen.len() > STEPS {
                 found.unknown = true;
@@ -119,6 +117,51 @@ impl Body {
         }
         found
     }
+
+    /// Returns whether other code ends before the instruction, so that it is never next: a jump or
+    /// a return is there, perhaps with padding behind it. (A table of jumps may lead to the
+    /// padding.)
+    fn begins_behind_end(&self, at: usize) -> bool {
+        let is_padding = |i: &usize| {
+            !self.indirect && self.code[*i].mnemonic() == Mnemonic::Nop && !self.is_target(*i)
+        };
+        let before = (0..at).rev().find(|i| !is_padding(i));
+        before.is_some_and(|i| !goes_on(&self.code[i]))
+    }
+
+    /// Returns whether a straight line leads to the instruction from the end of other code: a table
+    /// of jumps may lead to the line's start, not into it.
+    pub fn follows_end(&self, at: usize) -> bool {
+        for i in self.code[..at].iter().rev() {
+            let ends = matches!(
+                i.flow_control(),
+                FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::Interrupt
+            );
+            if ends || i.mnemonic() == Mnemonic::Nop {
+                return true;
+            }
+            if i.flow_control() != FlowControl::Next || i.is_invalid() {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Forgets indirect jumps of other functions than that of the instruction, in a range of code
+    /// that holds several.
+    pub fn keep_function(&mut self, at: usize) {
+        self.indirect = false;
+        let begins = |i: &usize| !self.is_target(*i) && self.begins_behind_end(*i);
+        let start = (0..=at).rev().find(begins).unwrap_or(0);
+        let end = (at + 1..self.code.len()).find(begins).unwrap_or(self.code.len());
+        self.indirect = self.code[start..end].iter().any(is_indirect);
+    }
+}
+
+/// Returns whether this is a jump through a register or a table. One through a fixed slot is a tail
+/// call.
+fn is_indirect(i: &Instruction) -> bool {
+    i.flow_control() == FlowControl::IndirectBranch && !i.is_ip_rel_memory_operand()
 }
 
 /// Returns whether the instruction behind this one may be next.
@@ -184,4 +227,46 @@ fn writes(info: &mut InstructionInfoFactory, i: &Instruction, full: Register) ->
                     | OpAccess::ReadCondWrite
             )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::modules::Text;
+    use super::*;
+
+    fn body(text: &'static [u8]) -> Body {
+        let start = text.as_ptr().expose_provenance();
+        let mut m = Module::default();
+        m.text.push(Text { start, len: text.len(), prot: 0 });
+        Body::of(&m, Function { start, end: start + text.len() })
+    }
+
+    fn syscall(b: &Body) -> usize {
+        b.code.iter().position(|i| i.mnemonic() == Mnemonic::Syscall).unwrap()
+    }
+
+    /// musl's `__lock`: the number is moved before a loop, whose start is aligned.
+    #[test]
+    fn padding_behind_a_jump_is_not_a_path() {
+        // mov r9d, 202; jmp 1f; nop; 0: mov edx, eax; 1: mov rax, r9; syscall; jmp 0b
+        static LOOP: &[u8] =
+            b"\x41\xb9\xca\0\0\0\xeb\x05\x0f\x1f\0\x89\xc2\x4c\x89\xc8\x0f\x05\xeb\xf7";
+        let b = body(LOOP);
+        let numbers = b.numbers(syscall(&b));
+        assert_eq!((numbers.known, numbers.unknown), ([202].into(), false));
+    }
+
+    #[test]
+    fn only_jumps_of_the_function_itself_count() {
+        // jmp rax; nop; mov rax, rdi; syscall; ret
+        static BESIDE: &[u8] = b"\xff\xe0\x90\x48\x89\xf8\x0f\x05\xc3";
+        // mov rax, rdi; syscall; jmp rcx
+        static OWN: &[u8] = b"\x48\x89\xf8\x0f\x05\xff\xe1";
+        for (text, indirect) in [(BESIDE, false), (OWN, true)] {
+            let mut b = body(text);
+            assert!(b.indirect);
+            b.keep_function(syscall(&b));
+            assert_eq!(b.indirect, indirect, "{text:x?}");
+        }
+    }
 }

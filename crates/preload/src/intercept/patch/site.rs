@@ -9,7 +9,7 @@
 //! A site without room for a jump becomes a short one to padding nearby; a site that has none is a
 //! gap.
 
-use super::flow::{Body, Numbers};
+use super::flow::Body;
 use super::frames::{self, Function};
 use super::modules::{Module, text_bytes};
 use super::text::{JUMP, SYSCALL};
@@ -138,7 +138,7 @@ pub fn find(m: &Module, Seen { numbers, syscalls }: &Seen) -> Found {
             None if known.contains(&(at + SYSCALL)) => {}
             None => {
                 if let Some(f) = unframed::around(m, at) {
-                    Body::of(m, f).count_at(at, &mut found);
+                    Body::of(m, f).scan_at(at, &mut found);
                 }
             }
         }
@@ -315,19 +315,30 @@ impl Body {
         }
     }
 
-    /// Counts the `syscall` at `at`, in a function of unknown bounds, unless its number is known
-    /// and not io_uring's.
-    fn count_at(&self, at: usize, found: &mut Found) {
+    /// Plans the `syscall` at `at`, in a function of unknown bounds. A branch that leads near it
+    /// lies within the decoded code, or has a displacement that [`prove_windows`] finds.
+    fn scan_at(mut self, at: usize, found: &mut Found) {
         let Some(i) = self.syscalls().find(|&i| self.code[i].next_ip() as usize == at + SYSCALL)
         else {
             return;
         };
-        let numbers = match self.plain_number(i) {
-            Some((nr, _)) => Numbers { known: [nr].into(), unknown: false },
-            None => self.numbers(i),
-        };
-        if numbers.may_be(|nr| RINGS.contains(&nr)) {
-            found.left(numbers.may_be(|nr| nr == SETUP));
+        self.keep_function(i);
+        if let Some((nr, mov)) = self.plain_number(i) {
+            let ring = RINGS.contains(&nr);
+            if ring || is_other(nr) {
+                found.sites.push(Site { ring, ..self.plain(mov, i) });
+            }
+            return;
+        }
+        let numbers = self.numbers(i);
+        let ring = numbers.may_be(|nr| RINGS.contains(&nr));
+        if !ring && !numbers.may_be(is_other) {
+            return;
+        }
+        match self.window(i).filter(|_| self.follows_end(i)) {
+            Some(site) => found.sites.push(Site { ring, ..site }),
+            None if ring => found.left(numbers.may_be(|nr| nr == SETUP)),
+            None => {}
         }
     }
 

@@ -15,8 +15,10 @@ use iced_x86::{
     Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register,
 };
 
-/// Bytes before and behind the instruction that are decoded.
-const NEAR: usize = 192;
+/// Bytes before the instruction in which decoding must agree.
+const NEAR: usize = 64;
+/// Bytes before and behind the instruction that are returned: more than a short jump reaches.
+const FAR: usize = 512;
 /// Distances before the instruction, in bytes, from most of which decoding must lead to it.
 const VOTERS: core::ops::Range<usize> = 16..64;
 /// Bytes before the instruction that compilers must write.
@@ -43,9 +45,8 @@ pub fn around(m: &Module, at: usize) -> Option<Function> {
     let is_compiled = |from: &usize| is_compiled_up_to(text, *from, i);
     let line = (low..=i.saturating_sub(LINE)).rev().filter(|from| leads[from - low]);
     line.take(8).find(is_compiled)?;
-    // As far back as the majority's path is known.
-    let start = (low..i).find(|from| leads[from - low])?;
-    let end = text.len().min(i + SYSCALL + NEAR);
+    let start = (i.saturating_sub(FAR)..i).find(|from| leads_to(text, *from, i))?;
+    let end = text.len().min(i + SYSCALL + FAR);
     Some(Function { start: at - (i - start), end: at + (end - i) })
 }
 
@@ -53,6 +54,15 @@ pub fn around(m: &Module, at: usize) -> Option<Function> {
 fn next(text: &[u8], from: usize, to: usize) -> Option<usize> {
     let i = decode(text, from)?;
     Some(from + i.len()).filter(|end| *end <= to)
+}
+
+/// Returns whether decoding from `from` leads to `to`.
+fn leads_to(text: &[u8], mut from: usize, to: usize) -> bool {
+    while from < to {
+        let Some(behind) = next(text, from, to) else { return false };
+        from = behind;
+    }
+    true
 }
 
 fn decode(text: &[u8], from: usize) -> Option<Instruction> {
@@ -88,7 +98,9 @@ fn is_compiled_behind(text: &[u8], mut from: usize) -> bool {
 fn is_compiled(i: &Instruction) -> bool {
     use Mnemonic::*;
     let zeros = i.code() == Code::Add_rm8_r8 && i.memory_base() == Register::RAX;
-    let segment = !matches!(i.segment_prefix(), Register::None | Register::FS);
+    // Padding has a prefix without meaning.
+    let segment = !matches!(i.segment_prefix(), Register::None | Register::FS)
+        && i.mnemonic() != Mnemonic::Nop;
     let flow = matches!(
         i.flow_control(),
         FlowControl::Call
