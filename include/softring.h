@@ -18,6 +18,17 @@
 extern "C" {
 #endif
 
+/*
+ * A program with libsoftring.a built in gets its own rings where the kernel denies them; nothing is preloaded. It calls
+ * softring_install() first in main(), or in a constructor: before other threads, before a ring, and before setenv(3).
+ * In a process that libsoftring.so serves already (`softring run`, -lsoftring) the call changes nothing.
+ */
+#define SOFTRING_OBEY_ENVIRONMENT 1u /* The variables of docs/INTERCEPTION.md count; else none does. */
+#define SOFTRING_QUIET 2u            /* No line on stderr. */
+
+/* Answers 0, also if called again; -1 and errno (EINVAL, ENOTSUP) on failure, when io_uring stays as it is. */
+int softring_install(unsigned int flags);
+
 struct io_uring_params; /* <linux/io_uring.h> */
 
 /* Sets up a ring; answers its file descriptor. */

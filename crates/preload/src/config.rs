@@ -41,7 +41,7 @@ mod faults;
 use alloc::format;
 use alloc::vec::Vec;
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use softring_engine::model::{self, parse};
 use softring_host::c_library;
 use softring_host::sync::real::OnceLock;
@@ -82,6 +82,7 @@ static QUIET: AtomicU8 = AtomicU8::new(0);
 static REPORT: AtomicU8 = AtomicU8::new(0);
 static AIO_HIPRI: AtomicU8 = AtomicU8::new(0);
 static FOLLOW: AtomicU8 = AtomicU8::new(0);
+static IGNORES: AtomicBool = AtomicBool::new(false);
 static AT_LEAST: OnceLock<Option<Release>> = OnceLock::new();
 static NOTICE: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -151,6 +152,16 @@ pub fn claim_notice() -> bool {
     unsafe { AtomicU8::from_ptr(mark.cast()).swap(b'0', Ordering::Relaxed) != b'0' }
 }
 
+/// Has every variable count as unset, for a program that this is built into and that decides so.
+pub fn ignore_environment() {
+    IGNORES.store(true, Ordering::Relaxed);
+}
+
+/// Silences notices, whatever the environment says.
+pub fn be_quiet() {
+    QUIET.store(1, Ordering::Relaxed);
+}
+
 /// Reads the environment.
 pub fn read() {
     if is_secure() {
@@ -159,7 +170,7 @@ pub fn read() {
         return;
     }
     // First, as it silences complaints about the others.
-    QUIET.store(flag(c"SOFTRING_QUIET"), Ordering::Relaxed);
+    QUIET.fetch_max(flag(c"SOFTRING_QUIET"), Ordering::Relaxed);
     let names = [("auto", 0), ("user", Engine::User as u8), ("kernel", Engine::Kernel as u8)];
     ENGINE.store(choice(c"SOFTRING_ENGINE", &names), Ordering::Relaxed);
     let _ = AT_LEAST.set(release(c"SOFTRING_AT_LEAST"));
@@ -277,7 +288,8 @@ pub fn is_secure() -> bool {
 }
 
 fn value(name: &CStr) -> Option<&'static CStr> {
-    c_library::variable(name.to_bytes())
+    let obeyed = !IGNORES.load(Ordering::Relaxed);
+    obeyed.then(|| c_library::variable(name.to_bytes())).flatten()
 }
 
 /// Returns the value of a variable that is set, and not to nothing.

@@ -17,6 +17,11 @@ pub fn stands_back() -> bool {
     STANDS_BACK.load(Relaxed)
 }
 
+/// Makes this copy do nothing, as another serves the program already.
+pub fn stand_back() {
+    STANDS_BACK.store(true, Relaxed);
+}
+
 /// Finds out whether a copy precedes this one. The addresses of exported functions do not tell:
 /// inside this library, too, these names resolve to the first copy.
 pub fn find_out() -> bool {

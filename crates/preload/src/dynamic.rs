@@ -178,18 +178,11 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
     core::iter::successors(unsafe { first.as_ref() }, |entry| unsafe { entry.next.as_ref() })
 }
 
-/// Returns the address of this library's dynamic section.
+/// Returns the address of the dynamic section of this library, or of the program that it is built
+/// into; 0 without one.
 fn own_dynamic() -> usize {
-    let at: usize;
-    // SAFETY: the linker's name for it.
-    unsafe {
-        core::arch::asm!(
-            "lea {}, [rip + _DYNAMIC]",
-            out(reg) at,
-            options(pure, nomem, nostack, preserves_flags),
-        );
-    }
-    at
+    // SAFETY: the linker's name for it, which a program without such a section lacks.
+    unsafe { weak!("_DYNAMIC") }
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ extern crate alloc;
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("libsoftring knows only Linux on x86_64");
 
+mod built_in;
 mod capi;
 mod children;
 mod config;
@@ -57,10 +58,15 @@ mod start {
         if crate::copies::find_out() {
             return crate::intercept::syscall::open();
         }
+        begin(crate::children::start);
+    }
+
+    /// Starts the one copy that works. `children` prepares for programs that this one starts.
+    pub fn begin(children: fn()) {
         crate::stderr::start();
         crate::config::read();
         crate::proc::start();
-        crate::children::start();
+        children();
         if crate::config::engine() != crate::config::Engine::Kernel {
             softring_host::fd::reserve_numbers();
         }

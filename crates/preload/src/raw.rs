@@ -4,6 +4,7 @@
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
+use softring_host::initial;
 
 /// A raw system call: a program's own, passed on unread, or one of ours.
 pub use softring_host::raw::syscall as syscall6;
@@ -30,20 +31,30 @@ pub fn map(bytes: usize, how: c_int) -> *mut u8 {
 #[inline]
 pub fn libc_answer(ret: isize) -> isize {
     if (-4095..0).contains(&ret) {
-        set_errno(-ret as c_int);
+        fail(-ret as c_int);
         return -1;
     }
     ret
 }
 
-/// Returns the calling thread's `errno`.
+/// Returns the calling thread's `errno`, which a caller keeps over calls of libc's. Where calls are
+/// taken at their instructions alone, no call of ours goes to libc, and a thread may have no
+/// `errno`.
 pub fn errno() -> c_int {
-    // SAFETY: as in `set_errno`.
-    location().map_or(0, |at| unsafe { *at })
+    let at = if initial::is_known() { None } else { location() };
+    // SAFETY: as in `fail`.
+    at.map_or(0, |at| unsafe { *at })
 }
 
-/// Sets the calling thread's `errno`.
+/// Sets the calling thread's `errno` to what [`errno`] has returned.
 pub fn set_errno(e: c_int) {
+    if !initial::is_known() {
+        fail(e);
+    }
+}
+
+/// Sets the calling thread's `errno`, for the caller of a function of C.
+pub fn fail(e: c_int) {
     if let Some(at) = location() {
         // SAFETY: libc's pointer to the calling thread's errno, valid while the thread lives.
         unsafe { *at = e }

@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 use libc::{Elf64_Ehdr, Elf64_Phdr, dl_phdr_info};
 use softring_host::{initial, user};
 
+use crate::built_in;
 use crate::dynamic::Visit;
 use crate::raw::{self, raw};
 
@@ -44,20 +45,20 @@ static THREAD: Pointer = Pointer([const { AtomicUsize::new(0) }; 8]);
 #[repr(C, align(64))]
 struct Pointer([AtomicUsize; 8]);
 
-/// Calls `visit` with `data` for the program, then for this library, until it answers anything but
-/// 0: what dl_iterate_phdr(3) does in a program with a loader. In such a program there are none.
+/// Calls `visit` with `data` for the program, then for this library, unless it is built in, until
+/// it answers anything but 0: what dl_iterate_phdr(3) does in a program with a loader. In such a
+/// program there are none.
 ///
 /// # Safety
 /// As `visit` demands.
 pub unsafe fn objects(visit: Visit, data: *mut c_void) {
     let base = BASE.load(Relaxed);
-    if base == 0 {
+    if base == 0 && built_in::text().is_none() {
         return;
     }
-    let (program, mut own) = (Headers::of_program(), own(base));
-    own.dlpi_name = NAME.load(Relaxed);
+    let (program, own) = (Headers::of_program(), (base != 0).then(|| own(base)));
     let program = program.as_ref().map(Headers::object);
-    for mut info in [program, Some(own)].into_iter().flatten() {
+    for mut info in [program, own].into_iter().flatten() {
         // SAFETY: the caller's.
         if unsafe { visit(&raw mut info, size_of::<dl_phdr_info>(), data) } != 0 {
             return;
@@ -87,9 +88,10 @@ impl Headers {
         let base = at.wrapping_sub(linked as usize);
         let loads = all.iter().filter(|h| h.p_type == libc::PT_LOAD && is_there(base, h));
         let mut kept: Vec<Elf64_Phdr> = loads.copied().collect();
-        let frames = all.iter().filter(|h| h.p_type == libc::PT_GNU_EH_FRAME);
-        let frames: Vec<_> = frames.filter(|h| kept.iter().any(|l| holds(l, h))).copied().collect();
-        kept.extend(frames);
+        let parts =
+            all.iter().filter(|h| [libc::PT_GNU_EH_FRAME, libc::PT_NOTE].contains(&h.p_type));
+        let parts: Vec<_> = parts.filter(|h| kept.iter().any(|l| holds(l, h))).copied().collect();
+        kept.extend(parts);
         Some(Headers { base, kept })
     }
 
@@ -99,6 +101,10 @@ impl Headers {
 }
 
 fn read_header(at: usize) -> Option<Elf64_Phdr> {
+    if built_in::text().is_some() {
+        // SAFETY: a header of the program that this is a part of.
+        return Some(unsafe { with_exposed_provenance::<Elf64_Phdr>(at).read() });
+    }
     const WORD: usize = size_of::<u64>();
     const WORDS: usize = size_of::<Elf64_Phdr>() / WORD;
     let mut words = [0u64; WORDS];
@@ -122,7 +128,10 @@ fn is_there(base: usize, h: &Elf64_Phdr) -> bool {
     }
     let mut pages = (at & !(PAGE - 1)..end).step_by(PAGE);
     let scanned = h.p_flags & libc::PF_W == 0 || h.p_flags & libc::PF_X != 0;
-    !scanned || pages.all(|page| user::read::<u8>(page.max(at) as u64).is_ok())
+    // A program that this is built into has read its own file.
+    !scanned
+        || built_in::text().is_some()
+        || pages.all(|page| user::read::<u8>(page.max(at) as u64).is_ok())
 }
 
 /// Returns whether a segment holds another part of the program.
@@ -140,7 +149,7 @@ fn own(base: usize) -> dl_phdr_info {
     // SAFETY: the first segment begins with the file's header.
     let header = unsafe { &*with_exposed_provenance::<Elf64_Ehdr>(base) };
     let headers = with_exposed_provenance(base + header.e_phoff as usize);
-    object(base, headers, header.e_phnum.into())
+    dl_phdr_info { dlpi_name: NAME.load(Relaxed), ..object(base, headers, header.e_phnum.into()) }
 }
 
 fn object(base: usize, headers: *const Elf64_Phdr, count: usize) -> dl_phdr_info {
@@ -245,7 +254,7 @@ fn keep_name(name: &CStr) {
 
 /// Returns whether a program may read and set its thread pointer without a system call
 /// (`HWCAP2_FSGSBASE`).
-fn has_thread_register() -> bool {
+pub fn has_thread_register() -> bool {
     const FSGSBASE: usize = 1 << 1;
     initial::auxiliary(libc::AT_HWCAP2 as usize).is_some_and(|bits| bits & FSGSBASE != 0)
 }

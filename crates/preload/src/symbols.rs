@@ -80,6 +80,7 @@ pub const INTERPOSED: &[&str] = &[
 /// Names of our own.
 pub const OWN: &[&str] = &[
     "softring_enter",
+    "softring_install",
     "softring_meter_begin",
     "softring_meter_create",
     "softring_meter_destroy",

@@ -32,10 +32,12 @@ use crate::raw::{self, raw};
 use crate::{config, wrap};
 use alloc::format;
 use alloc::string::ToString;
+use core::arch::global_asm;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use libc::{siginfo_t, sock_fprog, ucontext_t};
-use softring_host::{files, refused};
+use softring_host::handlers::MARK;
+use softring_host::{files, refused, user};
 
 const IDLE: u8 = 0;
 const OPENING: u8 = 1;
@@ -150,7 +152,7 @@ fn handle() -> bool {
     // SAFETY: zero is a valid sigaction: no flags, an empty mask.
     let mut old: libc::sigaction = unsafe { core::mem::zeroed() };
     let mut new = old;
-    new.sa_sigaction = on_sigsys as *const () as usize;
+    new.sa_sigaction = softring_on_sigsys as *const () as usize;
     new.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_RESTART | libc::SA_ONSTACK;
     // SAFETY: both structures are ours; the handler is one for SA_SIGINFO.
     let done =
@@ -212,6 +214,36 @@ struct SigsysInfo {
 
 /// SYS_SECCOMP.
 const SYS_SECCOMP: c_int = 1;
+
+// The handler, in front of which a mark tells other copies of this library whose it is.
+global_asm!(
+    ".pushsection .text.softring_on_sigsys,\"ax\",@progbits",
+    ".balign 16",
+    ".space 8",
+    ".ascii \"softring\"",
+    ".hidden softring_on_sigsys",
+    ".globl softring_on_sigsys",
+    ".type softring_on_sigsys,@function",
+    "softring_on_sigsys:",
+    "jmp {handle}",
+    ".size softring_on_sigsys, . - softring_on_sigsys",
+    ".popsection",
+    handle = sym on_sigsys,
+);
+unsafe extern "C" {
+    fn softring_on_sigsys(signo: c_int, info: *mut siginfo_t, context: *mut c_void);
+}
+
+/// Returns whether another copy of this library handles SIGSYS.
+pub fn is_handled_by_another() -> bool {
+    let mut action = [0u64; 4];
+    let to = (&raw mut action).expose_provenance();
+    // SAFETY: the kernel's structure: handler, flags, restorer and mask.
+    let ret = unsafe { raw!(libc::SYS_rt_sigaction, libc::SIGSYS, 0, to, 8) };
+    let handler = action[0].checked_sub(MARK.len() as u64).filter(|at| ret == 0 && *at > 1);
+    let mark = handler.and_then(|at| user::read::<u64>(at).ok());
+    mark.is_some_and(|mark| mark.to_ne_bytes() == MARK.as_bytes())
+}
 
 /// Handles SIGSYS. The call is not made here, on the stack of a handler: the thread continues in
 /// [`patch::entry::trapped`], as if the instruction had been patched.

@@ -192,10 +192,28 @@ unsafe extern "C" fn rights(
     raw::libc_answer(ret) as c_long
 }
 
-/// Does what libc's `syscall` does, for the constructors that run before ours.
+/// Makes a call as the program itself would, so that another copy of this library may take it.
+/// Returns -1 and sets `errno` on failure.
+///
+/// # Safety
+/// The program's own call.
+pub unsafe fn pass_on(nr: usize, a: &[usize; 6]) -> isize {
+    type Syscall = unsafe extern "C" fn(usize, ...) -> c_long;
+    // SAFETY: a function of that type, which is written in assembly; else the caller's.
+    unsafe {
+        let plain = core::mem::transmute::<unsafe extern "C" fn() -> c_long, Syscall>(plain);
+        plain(nr, a[0], a[1], a[2], a[3], a[4], a[5]) as isize
+    }
+}
+
+/// Does what libc's `syscall` does, for the constructors that run before ours. Other copies of this
+/// library may patch it, so it does not lie in our text (`built_in`).
+// SAFETY: a section of code.
+#[unsafe(link_section = ".softring_site")]
 #[unsafe(naked)]
 unsafe extern "C" fn plain() -> c_long {
     naked_asm!(
+        ".cfi_startproc",
         "mov rax, rdi",
         "mov rdi, rsi",
         "mov rsi, rdx",
@@ -210,6 +228,7 @@ unsafe extern "C" fn plain() -> c_long {
         "2:",
         "mov rdi, rax",
         "jmp {fail}",
+        ".cfi_endproc",
         fail = sym answer,
     )
 }

@@ -7,10 +7,11 @@
 #![allow(unsafe_code)]
 
 use super::{stub, text, unsorted};
-use crate::dynamic;
+use crate::{built_in, dynamic};
 use alloc::vec::Vec;
 use core::ffi::{CStr, c_int, c_void};
-use libc::{PF_R, PF_W, PF_X, PT_DYNAMIC, PT_GNU_EH_FRAME, PT_LOAD};
+use core::ops::Range;
+use libc::{PF_R, PF_W, PF_X, PT_DYNAMIC, PT_GNU_EH_FRAME, PT_LOAD, PT_NOTE};
 use softring_host::raw::weak;
 use softring_host::{c_library, initial};
 
@@ -52,7 +53,7 @@ pub struct Module {
     pub high: usize,
     pub text: Vec<Text>,
     /// Read-only segments, of all kinds.
-    pub read_only: Vec<core::ops::Range<usize>>,
+    pub read_only: Vec<Range<usize>>,
     /// `.eh_frame_hdr`: address and size.
     pub frames: Option<(usize, usize)>,
     /// Functions and their FDEs, in order, of a static program without `.eh_frame_hdr`.
@@ -71,6 +72,19 @@ impl Module {
     }
     fn holds(&self, at: usize) -> bool {
         (self.low..self.high).contains(&at)
+    }
+    /// Takes the text of this library out of that of the program which it is built into.
+    fn leave_out(&mut self, own: &Range<usize>) {
+        let parts = self.text.iter().flat_map(|t| {
+            let end = t.start + t.len;
+            let (before, behind) = (own.start.clamp(t.start, end), own.end.clamp(t.start, end));
+            [(t.start, before), (behind, end)].map(|(start, end)| Text {
+                start,
+                len: end - start,
+                prot: t.prot,
+            })
+        });
+        self.text = parts.filter(|t| t.len > 0).collect();
     }
     /// Returns whether `name` is the object's name for the loader (`DT_SONAME`).
     fn is_called(&self, name: &CStr) -> bool {
@@ -113,11 +127,13 @@ pub fn loaded() -> Vec<Module> {
     let libc_text = libc_text();
     let ours = loaded as *const c_void as usize;
     let loader = debug().map_or(0, |d| d.brk);
+    let built_in = built_in::text().is_some();
     let mut all = everything();
     all.retain(|m| {
         !m.text.is_empty()
             && !QUIET.iter().any(|name| m.is_called(name))
-            && ![vdso, libc_text, threads, ours, loader].iter().any(|at| m.holds(*at))
+            && ((built_in && m.holds(ours))
+                || ![vdso, libc_text, threads, ours, loader].iter().any(|at| m.holds(*at)))
     });
     if initial::is_known() {
         for m in all.iter_mut().filter(|m| m.frames.is_none()) {
@@ -130,8 +146,13 @@ pub fn loaded() -> Vec<Module> {
 /// Names of this library, and of libraries that make no system calls.
 const QUIET: [&CStr; 3] = [c"libsoftring.so", c"libm.so.6", c"libgcc_s.so.1"];
 
-/// Returns the segment that holds this function.
+/// Returns the segment that holds this function; in a program that this is built into, the part of
+/// its text that is ours.
 pub fn own_text() -> Option<Text> {
+    if let Some(own) = built_in::text() {
+        let prot = libc::PROT_READ | libc::PROT_EXEC;
+        return Some(Text { start: own.start, len: own.len(), prot });
+    }
     let here = own_text as *const c_void as usize;
     everything().into_iter().flat_map(|m| m.text).find(|t| t.holds(here))
 }
@@ -191,6 +212,16 @@ unsafe extern "C" fn collect(
             PT_GNU_EH_FRAME => m.frames = Some((at, len)),
             PT_DYNAMIC => m.dynamic = at,
             _ => {}
+        }
+    }
+    for h in headers.iter().filter(|h| h.p_type == PT_NOTE) {
+        let (at, len) = (m.base.wrapping_add(h.p_vaddr as usize), h.p_filesz as usize);
+        let is_there = |part: &Range<usize>| part.contains(&at) && len <= part.end - at;
+        if m.read_only.iter().any(is_there)
+            // SAFETY: a part of a segment that the loader has mapped.
+            && let Some(text) = unsafe { built_in::in_notes(at, len) }
+        {
+            m.leave_out(&text);
         }
     }
     all.push(m);
