@@ -11,13 +11,20 @@ const EXE: &str = env!("CARGO_BIN_EXE_softring-environments");
 
 /// Builds the program for use with cgo (`1`), dynamically linked, or without (`0`), static.
 fn build(dir: &Path, cgo: &str) -> Option<PathBuf> {
+    compile(dir, cgo, |_| ())
+}
+
+/// Builds the program as `how` says.
+fn compile(dir: &Path, cgo: &str, how: impl FnOnce(&mut Command)) -> Option<PathBuf> {
     if Command::new("go").arg("version").output().is_err() {
         skipped!("no Go compiler");
         return None;
     }
     let program = dir.join("rings");
     let mut go = Command::new("go");
-    go.args(["build", "-o"]).arg(&program).arg(".");
+    go.args(["build", "-o"]).arg(&program);
+    how(&mut go);
+    go.arg(".");
     go.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("go"));
     go.env("CGO_ENABLED", cgo).env("GOTOOLCHAIN", "local").env("GOFLAGS", "-mod=mod");
     let o = go.env("GOWORK", "off").output().unwrap();
@@ -100,4 +107,35 @@ fn goroutines_of_a_static_program_copy_and_echo() {
     assert_eq!(answer(&o), RIGHT);
     let said = String::from_utf8_lossy(&o.stderr);
     assert!(said.contains("runs in user space") && said.lines().count() == 1, "{said}");
+}
+
+/// The same program with libsoftring.a, linked statically by way of cgo, and dynamically.
+#[test]
+fn goroutines_of_a_program_with_softring_built_in_copy_and_echo() {
+    let dir = tempfile::tempdir().unwrap();
+    let softring = built::command(EXE);
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let (from, archive) = (built::library(EXE).with_extension("a"), dir.path().join("softring.a"));
+    let mut sh = Command::new("sh");
+    let o = sh.arg(top.join("dist/archive.sh")).args([&from, &archive]).output().unwrap();
+    if !o.status.success() {
+        return skipped!("no libsoftring.a: {}", String::from_utf8_lossy(&o.stderr));
+    }
+    let external = ["-ldflags", "-linkmode external -extldflags -static"];
+    let both = [&["deny"][..], &["run", "--deny"]];
+    for (linked, commands) in [(&external[..], &both[..]), (&[], &both[..1])] {
+        let how = |go: &mut Command| {
+            go.args(["-tags", "built_in"]).args(linked).env("CGO_LDFLAGS", &archive);
+            go.env("CGO_CFLAGS", format!("-I{}", top.join("include").display()));
+        };
+        let Some(program) = compile(dir.path(), "1", how) else { return };
+        kernel(&program);
+        for before in commands {
+            let mut c = Command::new(&softring);
+            let o = run(c.args(*before).arg("--").arg(&program), &["children"]);
+            assert_eq!(answer(&o), format!("{CHILD}{CHILD}{RIGHT}"), "{before:?}");
+            let said = String::from_utf8_lossy(&o.stderr);
+            assert!(said.contains("runs in user space"), "{before:?}: {said}");
+        }
+    }
 }
