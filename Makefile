@@ -93,6 +93,7 @@ install: build
 FROM ?= $(RELEASE)
 COMMAND = $(firstword $(wildcard $(FROM)/bin/softring) $(FROM)/softring)
 LIBRARY = $(firstword $(wildcard $(FROM)/lib/libsoftring.so) $(FROM)/libsoftring.so)
+ARCHIVE = $(firstword $(wildcard $(FROM)/lib/libsoftring.a $(FROM)/libsoftring.a))
 SHAREDIR = $(PREFIX)/share
 GENERATED := $(TARGET)/generated
 STRIP ?= strip
@@ -104,6 +105,8 @@ install-files:
 	$(COMMAND) gen completions $(GENERATED)/completions
 	$(PUT_BINARY) $(COMMAND) "$(DESTDIR)$(BINDIR)/softring"
 	$(PUT_BINARY) $(LIBRARY) "$(DESTDIR)$(LIBDIR)/libsoftring.so"
+	$(if $(ARCHIVE),dist/archive.sh $(ARCHIVE) $(GENERATED)/libsoftring.a)
+	$(if $(ARCHIVE),$(PUT) $(GENERATED)/libsoftring.a "$(DESTDIR)$(LIBDIR)/libsoftring.a")
 	$(PUT) dist/softring.tsan "$(DESTDIR)$(SHAREDIR)/softring/softring.tsan"
 	for page in $(GENERATED)/man/*.[1-8]; do \
 		$(PUT) "$$page" "$(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/}" || exit; \
@@ -123,6 +126,7 @@ install-files:
 # Removes the files of `make install` with the same PREFIX and DESTDIR, but keeps shared folders.
 uninstall:
 	rm -f "$(DESTDIR)$(BINDIR)/softring" "$(DESTDIR)$(LIBDIR)/libsoftring.so" \
+		"$(DESTDIR)$(LIBDIR)/libsoftring.a" \
 		"$(DESTDIR)$(SHAREDIR)/softring/softring.tsan" "$(DESTDIR)$(INCLUDEDIR)/softring.h" \
 		"$(DESTDIR)$(LIBDIR)/pkgconfig/softring.pc" \
 		"$(DESTDIR)$(SHAREDIR)/bash-completion/completions/softring" \

@@ -33,6 +33,8 @@ small() {
 }
 small lib/libsoftring.so 2000000
 small bin/softring 8000000
+# What a program of a few KiB becomes when it brings softring along.
+small lib/libsoftring.a 3200000
 
 # The command runs with its own library where io_uring is denied.
 PATH=$PREFIX/bin:$PATH
@@ -64,6 +66,19 @@ cc -Wall -Werror -o "$SCRATCH/poll-loop" "$TOP/examples/poll-loop.c" "${flags[@]
 sleep 1
 softring metrics -p $! --json | grep -q poll-loop || die "the meter of poll-loop is not to be seen"
 wait $!
+
+# So is a static program, which then needs neither the library nor the command.
+read -ra flags <<<"$(pkg-config --static --cflags --libs softring)"
+cat >"$SCRATCH/begin.c" <<'EOF'
+#include <softring.h>
+static void __attribute__((constructor)) begin(void) { softring_install(0); }
+EOF
+cc -w -static -o "$SCRATCH/static" "$TOP/crates/cli/tests/common/static.c" "$SCRATCH/begin.c" \
+    "${flags[@]}"
+softring deny -- "$SCRATCH/static" <"$SCRATCH/begin.c" >"$SCRATCH/copied" 2>"$SCRATCH/said" ||
+    die "a static program with libsoftring.a has no ring: $(cat "$SCRATCH/said")"
+grep -q 'runs in user space' "$SCRATCH/said" || die "its ring is not softring's"
+tail -n 2 "$SCRATCH/copied" | cmp -s - "$SCRATCH/begin.c" || die "its requests go wrong"
 
 # A packager installs files under DESTDIR, not where they are used.
 make -s -C "$TOP" install DESTDIR="$SCRATCH/package" PREFIX=/opt/softring
