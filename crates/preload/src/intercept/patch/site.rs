@@ -195,18 +195,16 @@ pub fn aio(m: &Module, syscalls: &[usize]) -> (Vec<Site>, usize) {
     calls(m, &AIO, syscalls)
 }
 
-/// Finds the calls that start another program, in a program without a loader. There, no name of the
-/// C library leads here, and musl's functions have no frames. But `syscall` right behind the number
-/// is no chance.
+/// Finds the calls that start another program, in a program without a loader: there, no name of the
+/// C library leads here. musl's functions have no frames; but `syscall` right behind one of these
+/// numbers is no chance.
 pub fn execs(m: &Module, syscalls: &[usize]) -> Vec<Site> {
-    const EXECS: [u64; 2] = [libc::SYS_execve as u64, libc::SYS_execveat as u64];
+    let is_whole = |at| frames::function(m, at).is_none_or(|f| is_instruction(m, f, at));
     let site = |&at: &usize| {
-        let start = at.checked_sub(JUMP)?;
-        let is_whole = frames::function(m, at).is_none_or(|f| is_instruction(m, f, at));
-        let body = Body::of(m, Function { start, end: at + SYSCALL });
+        let body = Body::of(m, Function { start: at.checked_sub(JUMP)?, end: at + SYSCALL });
         let (nr, mov) = body.syscalls().next().and_then(|i| body.plain_number(i))?;
-        let plain = is_whole && mov == 0 && EXECS.contains(&nr);
-        plain.then(|| Site { ring: false, ..body.plain(mov, 1) })
+        let execs = mov == 0 && matches!(nr as i64, libc::SYS_execve | libc::SYS_execveat);
+        (execs && is_whole(at)).then(|| Site { ring: false, ..body.plain(mov, 1) })
     };
     syscalls.iter().filter_map(site).collect()
 }
