@@ -90,6 +90,32 @@ fn static_programs_get_rings() {
     }
 }
 
+/// Every function of the C library that takes a ring's descriptor reaches softring, also musl's,
+/// which have no frames.
+#[test]
+fn static_programs_poll_and_duplicate_rings() {
+    if !mapped() {
+        return;
+    }
+    let source = include_str!("common/polls.c");
+    for (compiler, how) in [
+        ("cc", &["-static"][..]),
+        ("musl-gcc", &[&["-static"], KERNEL].concat()),
+        ("musl-gcc", &[&["-static-pie", "-fPIE"], KERNEL].concat()),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        if let Some(program) = build_of(source, dir.path(), compiler, how) {
+            let o = run(&["--deny", "--quiet", "--intercept=patch"], &program);
+            assert!(
+                o.status.success(),
+                "{compiler} {how:?}: {}{}",
+                text(&o.stdout),
+                text(&o.stderr)
+            );
+        }
+    }
+}
+
 #[test]
 fn a_static_program_of_liburing_gets_rings() {
     const SOURCE: &str = r#"

@@ -11,7 +11,7 @@
 use crate::config::{self, Engine};
 use crate::intercept::{libaio, sigsys};
 use crate::raw::raw;
-use crate::wrap::{close, dup, epoll, epoll_wait, exec, mask, signal};
+use crate::wrap::{close, dup, epoll, epoll_wait, exec, mask, poll, select, signal};
 use crate::{heap, intercept, notice, old, proc, report, threads, trial};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use softring_engine::poll_queues;
@@ -100,6 +100,8 @@ pub unsafe fn call(nr: usize, a: &[usize; 6]) -> isize {
             libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => {
                 epoll_wait::by_number(nr, a)
             }
+            libc::SYS_poll | libc::SYS_ppoll => poll::by_number(nr, a),
+            libc::SYS_select | libc::SYS_pselect6 => select::by_number(nr, a),
             libc::SYS_execve => exec::raw_execve(a),
             libc::SYS_execveat => exec::raw_execveat(a),
             libc::SYS_mmap => {

@@ -37,6 +37,12 @@ pub fn libc_answer(ret: isize) -> isize {
     ret
 }
 
+/// Answers as the kernel does: the -1 of a function of libc's becomes `-errno`.
+#[inline]
+pub fn kernel_answer(ret: c_int) -> isize {
+    if ret == -1 { -(errno() as isize) } else { ret as isize }
+}
+
 /// Returns the calling thread's `errno`, which a caller keeps over calls of libc's. Where calls are
 /// taken at their instructions alone, no call of ours goes to libc, and a thread may have no
 /// `errno`.

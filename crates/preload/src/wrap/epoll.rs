@@ -380,14 +380,14 @@ impl Member {
     }
 }
 
-/// Waits on a set: drives its quiet rings, or calls `call`.
+/// Waits on a set: drives its quiet rings, or calls `call`. Answers as the kernel does.
 pub(super) fn wait(
     set: c_int,
     room: (*mut epoll_event, c_int),
     limit: impl FnOnce() -> Limit,
     cancelled: fn(),
-    mut call: impl FnMut() -> c_int,
-) -> c_int {
+    mut call: impl FnMut() -> isize,
+) -> isize {
     if !watched() {
         // Counted first, then asked once more: the first ring may be made at this moment.
         SETS.early.fetch_add(1, Ordering::SeqCst);

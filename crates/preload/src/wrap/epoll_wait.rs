@@ -32,7 +32,7 @@ unsafe extern "C" fn epoll_wait(
     // SAFETY: the program's own call, here and in the other two; libc's, because it is a
     // cancellation point.
     let call = || next.map_or(-1, |f| unsafe { f(visible(epfd), events, max, timeout) });
-    wait(epfd, (events, max), || Limit::of_poll(timeout), cancelled_here, call)
+    libc_wait(epfd, (events, max), || Limit::of_poll(timeout), call)
 }
 
 /// `epoll_pwait(2)`: `epoll_wait` with a signal mask.
@@ -48,7 +48,7 @@ unsafe extern "C" fn epoll_pwait(
         next!(c"epoll_pwait", fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int);
     // SAFETY: as in `epoll_wait`.
     let call = || next.map_or(-1, |f| unsafe { f(visible(epfd), events, max, timeout, mask) });
-    wait(epfd, (events, max), || limit(timeout, mask), cancelled_here, call)
+    libc_wait(epfd, (events, max), || limit(timeout, mask), call)
 }
 
 /// `epoll_pwait2(2)`: `epoll_pwait` with nanoseconds.
@@ -72,7 +72,17 @@ unsafe extern "C" fn epoll_pwait2(
     let call = || unsafe { next(visible(epfd), events, max, timeout, mask) };
     // SAFETY: the program's time, which libc reads as well.
     let limit = || unsafe { Limit::of_ppoll(timeout, mask) };
-    wait(epfd, (events, max), limit, cancelled_here, call)
+    libc_wait(epfd, (events, max), limit, call)
+}
+
+fn libc_wait(
+    set: c_int,
+    room: (*mut epoll_event, c_int),
+    limit: impl FnOnce() -> Limit,
+    mut call: impl FnMut() -> c_int,
+) -> c_int {
+    let call = || raw::kernel_answer(call());
+    raw::libc_answer(wait(set, room, limit, cancelled_here, call)) as c_int
 }
 
 fn limit(timeout: c_int, mask: *const sigset_t) -> Limit {
@@ -88,27 +98,19 @@ fn limit(timeout: c_int, mask: *const sigset_t) -> Limit {
 pub unsafe fn by_number(nr: usize, a: &[usize; 6]) -> isize {
     let (epfd, max) = (a[0] as c_int, a[2] as c_int);
     let room = core::ptr::with_exposed_provenance_mut::<epoll_event>(a[1]);
-    let mask = core::ptr::with_exposed_provenance::<sigset_t>(a[4]);
-    let mask = if nr as i64 == libc::SYS_epoll_wait { core::ptr::null() } else { mask };
-    let mask_size =
-        |limit: Limit| Limit { bad: limit.bad || !mask.is_null() && a[5] != 8, ..limit };
-    let limit = || {
-        mask_size(match nr as i64 {
-            libc::SYS_epoll_wait | libc::SYS_epoll_pwait => limit(a[3] as c_int, mask),
-            // SAFETY: our caller's.
-            _ => unsafe { Limit::of_ppoll(core::ptr::with_exposed_provenance(a[3]), mask) },
-        })
+    let limit = || match nr as i64 {
+        libc::SYS_epoll_wait => Limit::of_poll(a[3] as c_int),
+        libc::SYS_epoll_pwait => {
+            Limit { ns: Limit::of_poll(a[3] as c_int).ns, ..Limit::of_call(0, a[4], a[5]) }
+        }
+        _ => Limit::of_call(a[3], a[4], a[5]),
     };
     let call = || {
         let own = [visible(epfd) as usize, a[1], a[2], a[3], a[4], a[5]];
         // SAFETY: our caller's.
-        raw::libc_answer(unsafe { raw::syscall6(nr, &own) }) as c_int
+        unsafe { raw::syscall6(nr, &own) }
     };
-    let errno = raw::errno();
-    let ret = wait(epfd, (room, max), limit, || (), call) as isize;
-    let answer = if ret < 0 { -(raw::errno() as isize) } else { ret };
-    raw::set_errno(errno);
-    answer
+    wait(epfd, (room, max), limit, || (), call)
 }
 
 /// A ring whose events the calling thread adds to those of its set.
@@ -139,7 +141,7 @@ pub(super) fn drive(
     room: (*mut epoll_event, c_int),
     limit: Limit,
     cancelled: fn(),
-) -> Option<c_int> {
+) -> Option<isize> {
     let most = i32::MAX as usize / EVENT;
     let max = usize::try_from(room.1).ok().filter(|max| (1..=most).contains(max) && !limit.bad)?;
     let to = room.0.expose_provenance() as u64;

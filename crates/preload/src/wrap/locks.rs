@@ -28,10 +28,7 @@ fn libc_lockf(fd: c_int, cmd: c_int, len: off_t, next: Option<Lockf>) -> c_int {
     let Some(next) = next else { return raw::libc_answer(-(libc::ENOSYS as isize)) as c_int };
     // SAFETY: the program's own call.
     let call = |cmd| unsafe { next(fd, cmd, len) } as isize;
-    let again = || match call(libc::F_TLOCK) {
-        -1 => -(raw::errno() as isize),
-        done => done,
-    };
+    let again = || raw::kernel_answer(call(libc::F_TLOCK) as c_int);
     let ret = match cmd {
         libc::F_LOCK => set(fd, true, || call(cmd), again, raw::libc_answer),
         libc::F_TLOCK => set(fd, false, || call(cmd), again, raw::libc_answer),

@@ -47,8 +47,7 @@ unsafe extern "C" fn poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int 
     // SAFETY: the program's own call, here and in the other three; libc's, because it is a
     // cancellation point.
     let call = || next.map_or(-1, |f| unsafe { f(fds, n, timeout) });
-    // SAFETY: as above.
-    unsafe { translated(fds, n, Limit::of_poll(timeout), call) }
+    libc_poll(fds, n, Limit::of_poll(timeout), call)
 }
 
 /// `ppoll(2)`: wait for some event on a file descriptor, with a signal mask.
@@ -64,8 +63,8 @@ unsafe extern "C" fn ppoll(
         next!(c"ppoll", fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int);
     // SAFETY: as in `poll`.
     let call = || next.map_or(-1, |f| unsafe { f(fds, n, timeout, mask) });
-    // SAFETY: as in `poll`; libc's ppoll reads the time as well.
-    unsafe { translated(fds, n, Limit::of_ppoll(timeout, mask), call) }
+    // SAFETY: the program's time; libc's ppoll reads it as well.
+    libc_poll(fds, n, unsafe { Limit::of_ppoll(timeout, mask) }, call)
 }
 
 /// `poll` as `_FORTIFY_SOURCE` calls it: the array's size is checked against its length.
@@ -78,8 +77,7 @@ unsafe extern "C" fn __poll_chk(fds: *mut pollfd, n: nfds_t, timeout: c_int, siz
     if !holds(size, n) {
         return call();
     }
-    // SAFETY: as in `poll`.
-    unsafe { translated(fds, n, Limit::of_poll(timeout), call) }
+    libc_poll(fds, n, Limit::of_poll(timeout), call)
 }
 
 /// `ppoll` as `_FORTIFY_SOURCE` calls it.
@@ -103,7 +101,26 @@ unsafe extern "C" fn __ppoll_chk(
         return call();
     }
     // SAFETY: as in `ppoll`.
-    unsafe { translated(fds, n, Limit::of_ppoll(timeout, mask), call) }
+    libc_poll(fds, n, unsafe { Limit::of_ppoll(timeout, mask) }, call)
+}
+
+fn libc_poll(fds: *mut pollfd, n: nfds_t, limit: Limit, call: impl Fn() -> c_int) -> c_int {
+    let call = || raw::kernel_answer(call());
+    raw::libc_answer(translated(Theirs(fds), n, limit, cancelled_here, &call)) as c_int
+}
+
+/// Handles poll(2) and ppoll(2) by number.
+///
+/// # Safety
+/// The program's own call.
+pub unsafe fn by_number(nr: usize, a: &[usize; 6]) -> isize {
+    let theirs = Theirs(core::ptr::with_exposed_provenance_mut(a[0]));
+    let limit = match nr as i64 {
+        libc::SYS_poll => Limit::of_poll(a[2] as c_int),
+        _ => Limit::of_call(a[2], a[3], a[4]),
+    };
+    // SAFETY: our caller's.
+    translated(theirs, a[1] as nfds_t, limit, || (), &|| unsafe { raw::syscall6(nr, a) })
 }
 
 /// Returns whether `n` entries fit into `size` bytes. If they do not, libc ends the program.
@@ -136,25 +153,31 @@ impl Theirs {
     }
 }
 
-/// # Safety
-/// The array is that of a call that the program makes.
-unsafe fn translated(
-    theirs: *mut pollfd,
+/// Answers as the kernel does. `cancelled` does what libc's function does as a cancellation point.
+fn translated(
+    theirs: Theirs,
     n: nfds_t,
     limit: Limit,
-    call: impl FnOnce() -> c_int,
-) -> c_int {
+    cancelled: fn(),
+    call: &dyn Fn() -> isize,
+) -> isize {
     if n == 0 {
         return awake(call());
     }
-    let ret = through(Theirs(theirs), n, limit, call);
+    let ret = through(theirs, n, limit, cancelled, call);
     if ret > 0 && watched() {
         softring_engine::flag_ready_rings();
     }
     ret
 }
 
-fn through(theirs: Theirs, n: nfds_t, limit: Limit, call: impl FnOnce() -> c_int) -> c_int {
+fn through(
+    theirs: Theirs,
+    n: nfds_t,
+    limit: Limit,
+    cancelled: fn(),
+    call: &dyn Fn() -> isize,
+) -> isize {
     let bytes = (n as usize).saturating_mul(ENTRY);
     let (many, room) = (n as usize > FEW, bytes + MOST * ENTRY);
     // The kernel refuses more entries than a descriptor table can hold.
@@ -179,7 +202,8 @@ fn through(theirs: Theirs, n: nfds_t, limit: Limit, call: impl FnOnce() -> c_int
     }
     if !writable {
         // The kernel also fails so once something is ready.
-        return if call() < 0 { -1 } else { fault() };
+        let ret = call();
+        return if ret < 0 { ret } else { Errno::EFAULT.ret() };
     }
     let mut few = [PollEntry { fd: 0, events: 0, revents: 0 }; FEW + MOST];
     let ours = match many {
@@ -191,7 +215,7 @@ fn through(theirs: Theirs, n: nfds_t, limit: Limit, call: impl FnOnce() -> c_int
     }
     // SAFETY: `ours` holds so many entries, and all-zero ones are valid.
     let entries = unsafe { core::slice::from_raw_parts_mut(ours, n as usize + MOST) };
-    let ret = sleep_and_drive(theirs, entries, limit);
+    let ret = sleep_and_drive(theirs, entries, limit, cancelled);
     if ret >= 0 {
         // SAFETY: the array was writable when the call began.
         unsafe { theirs.give_back(&entries[..n as usize]) };
@@ -205,10 +229,10 @@ fn through(theirs: Theirs, n: nfds_t, limit: Limit, call: impl FnOnce() -> c_int
 
 /// Polls until something is ready or the time is over. `ours` has room for the copy, and behind it
 /// for descriptors that are polled beside eventfds. A cancellation point, as libc's own is.
-fn sleep_and_drive(theirs: Theirs, ours: &mut [PollEntry], limit: Limit) -> c_int {
+fn sleep_and_drive(theirs: Theirs, ours: &mut [PollEntry], limit: Limit, cancelled: fn()) -> isize {
     let n = ours.len() - MOST;
     let mut room = MOST;
-    let ret = limit.repeat(cancelled_here, |deadline, cancels| {
+    let ret = limit.repeat(cancelled, |deadline, cancels| {
         let until = (deadline, cancels);
         let mut once = |room| pass(theirs, &mut ours[..n + room], n, &limit, until);
         let mut slept = once(room);
@@ -322,9 +346,4 @@ fn answers(theirs: Theirs, ours: &mut [PollEntry], poller: &Poller) -> usize {
 fn names_ours(theirs: Theirs, n: usize) -> bool {
     let ours = |fd| fd::is_ring(fd) || fd::is_internal(fd) || fds::is_eventfd(fd);
     (0..n).any(|i| ours(theirs.entry(i).fd))
-}
-
-fn fault() -> c_int {
-    raw::set_errno(libc::EFAULT);
-    -1
 }

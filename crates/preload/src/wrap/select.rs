@@ -10,11 +10,14 @@ use core::ffi::c_int;
 use libc::{fd_set, sigset_t, timespec, timeval};
 use softring_host::fd;
 use softring_host::user::{self, UserPtr};
+use softring_uapi::errno::Errno;
 
 const SETS: usize = 3;
 const LIMIT: usize = libc::FD_SETSIZE;
 /// A set as the kernel sees it. A call reads and writes as many words as hold `n` bits.
 type Words = [u64; LIMIT / 64];
+/// The sets of a call.
+type Sets = [*mut fd_set; SETS];
 
 /// `select(2)`: synchronous I/O multiplexing.
 #[unsafe(no_mangle)]
@@ -29,7 +32,7 @@ unsafe extern "C" fn select(
         unsafe extern "C" fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int;
     let next: Option<F> =
         next!(c"select", fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int);
-    translated(n, [r, w, e], |n, [r, w, e]| {
+    libc_select(n, [r, w, e], |n, [r, w, e]| {
         // SAFETY: the program's own call, or the same with sets of ours.
         next.map_or(-1, |f| unsafe { f(n, r, w, e, timeout) })
     })
@@ -57,19 +60,32 @@ unsafe extern "C" fn pselect(
         c"pselect",
         fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *const timespec, *const sigset_t) -> c_int
     );
-    translated(n, [r, w, e], |n, [r, w, e]| {
+    libc_select(n, [r, w, e], |n, [r, w, e]| {
         // SAFETY: as in `select`.
         next.map_or(-1, |f| unsafe { f(n, r, w, e, timeout, mask) })
     })
 }
 
+fn libc_select(n: c_int, theirs: Sets, call: impl Fn(c_int, Sets) -> c_int) -> c_int {
+    raw::libc_answer(translated(n, theirs, &|n, sets| raw::kernel_answer(call(n, sets)))) as c_int
+}
+
+/// Handles select(2) and pselect6(2) by number.
+///
+/// # Safety
+/// The program's own call.
+pub unsafe fn by_number(nr: usize, a: &[usize; 6]) -> isize {
+    let sets = [a[1], a[2], a[3]].map(core::ptr::with_exposed_provenance_mut);
+    translated(a[0] as c_int, sets, &|n, sets| {
+        let [r, w, e] = sets.map(|set| set.expose_provenance());
+        // SAFETY: our caller's, or the same with sets of ours.
+        unsafe { raw::syscall6(nr, &[n as usize, r, w, e, a[4], a[5]]) }
+    })
+}
+
 /// Replaces each ring by its stand-in. Sets beyond FD_SETSIZE (which some programs allocate) and
-/// rings whose stand-in does not fit into a set go to libc unchanged.
-fn translated(
-    n: c_int,
-    theirs: [*mut fd_set; SETS],
-    call: impl Fn(c_int, [*mut fd_set; SETS]) -> c_int,
-) -> c_int {
+/// rings whose stand-in does not fit into a set go to libc unchanged. Answers as the kernel does.
+fn translated(n: c_int, theirs: Sets, call: &dyn Fn(c_int, Sets) -> isize) -> isize {
     if theirs.iter().all(|set| set.is_null()) {
         return awake(call(n, theirs));
     }
@@ -82,11 +98,10 @@ fn translated(
     if !(0..n).any(|fd| fd::is_ring(fd) || fd::is_internal(fd)) {
         return call(n, theirs);
     }
-    let Some(read) = copy_in(n, &theirs) else { return fault() };
+    let Some(read) = copy_in(n, &theirs) else { return Errno::EFAULT.ret() };
     let named = |fd: &c_int| read.iter().any(|set| has(set, *fd));
     if (0..n).any(|fd| fd::is_internal(fd) && named(&fd) && internal(fd)) {
-        raw::set_errno(libc::EBADF);
-        return -1;
+        return Errno::EBADF.ret();
     }
     let used = |fd: &c_int| fd::is_ring(*fd) && named(fd);
     let mut rings = [(0 as c_int, 0 as c_int); LIMIT];
@@ -113,14 +128,9 @@ fn translated(
     }
     let ret = call(top, ours);
     if ret >= 0 && write_back(n, &theirs, &sets, rings).is_none() {
-        return fault();
+        return Errno::EFAULT.ret();
     }
     ret
-}
-
-fn fault() -> c_int {
-    raw::set_errno(libc::EFAULT);
-    -1
 }
 
 fn stand_in(rings: &[(c_int, c_int)], fd: c_int) -> c_int {
@@ -141,7 +151,7 @@ fn words(n: c_int) -> usize {
 }
 
 /// Reads the program's sets up to number `n`; `None` if one cannot be read.
-fn copy_in(n: c_int, theirs: &[*mut fd_set; SETS]) -> Option<[Words; SETS]> {
+fn copy_in(n: c_int, theirs: &Sets) -> Option<[Words; SETS]> {
     let mut sets = [Words::default(); SETS];
     for (set, at) in sets.iter_mut().zip(theirs).filter(|(_, at)| !at.is_null()) {
         user::read_slice(at.expose_provenance() as u64, &mut set[..words(n)]).ok()?;
@@ -155,7 +165,7 @@ fn copy_in(n: c_int, theirs: &[*mut fd_set; SETS]) -> Option<[Words; SETS]> {
 /// Writes the program's sets anew, as the kernel does; `None` if one cannot be written.
 fn write_back(
     n: c_int,
-    theirs: &[*mut fd_set; SETS],
+    theirs: &Sets,
     ours: &[Words; SETS],
     rings: &[(c_int, c_int)],
 ) -> Option<()> {

@@ -2,8 +2,8 @@
 #![allow(unsafe_code)]
 
 use crate::gate::watched;
-use crate::raw;
 use core::ffi::c_int;
+use core::ptr::with_exposed_provenance;
 use libc::{sigset_t, timespec};
 use softring_engine::fds;
 use softring_host::time::Clock;
@@ -54,34 +54,46 @@ impl Limit {
         Limit { ns: Some(s.saturating_mul(1_000_000_000).saturating_add(ns)), ..none }
     }
 
+    /// Reads the time, the mask and its size, by their addresses, of a system call.
+    pub fn of_call(timeout: usize, mask: usize, size: usize) -> Limit {
+        let unread =
+            timeout != 0 && user::check_readable(timeout as u64, size_of::<timespec>()).is_err();
+        // SAFETY: readable a moment ago, or null.
+        let limit = unsafe {
+            let time = if unread { 0 } else { timeout };
+            Limit::of_ppoll(with_exposed_provenance(time), with_exposed_provenance(mask))
+        };
+        Limit { bad: limit.bad || unread || mask != 0 && size != 8, ..limit }
+    }
+
     /// Returns the end of the poll in ns of CLOCK_MONOTONIC; none: never, or at once.
     fn deadline(&self) -> Option<u64> {
         self.ns.filter(|&ns| ns > 0).map(|ns| Clock::Monotonic.now().saturating_add(ns))
     }
 
-    /// Repeats `pass` until it finds something, fails, or the time is over. Returns `None` if a
-    /// pass does. A pass gets the deadline, and the count of cancellations from before the thread
-    /// checked for its own. `cancelled` is what the function of libc does as a cancellation point.
+    /// Repeats `pass` until it finds something, fails, or the time is over, and answers as the
+    /// kernel does. Returns `None` if a pass does. A pass gets the deadline, and the count of
+    /// cancellations from before the thread checked for its own. `cancelled` is what the function
+    /// of libc does as a cancellation point.
     pub fn repeat(
         &self,
         cancelled: fn(),
         mut pass: impl FnMut(Option<u64>, u32) -> Option<Result<usize>>,
-    ) -> Option<c_int> {
+    ) -> Option<isize> {
         let deadline = self.deadline();
         loop {
             let cancels = fds::cancels();
             cancelled();
             let e = match pass(deadline, cancels)? {
                 Ok(0) if !self.is_over(deadline) => continue,
-                Ok(found) => return Some(found as c_int),
+                Ok(found) => return Some(found as isize),
                 Err(e) => e,
             };
             if e == Errno::EINTR {
                 // A cancellation may have ended the sleep.
                 cancelled();
             }
-            raw::set_errno(-e.res());
-            return Some(-1);
+            return Some(e.ret());
         }
     }
 

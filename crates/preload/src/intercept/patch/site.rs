@@ -12,6 +12,7 @@
 use super::flow::Body;
 use super::frames::{self, Function};
 use super::modules::{Module, text_bytes};
+use super::stub::UNNAMED;
 use super::text::{JUMP, SYSCALL};
 use super::{springboard, unframed};
 use crate::intercept::libaio;
@@ -113,7 +114,8 @@ pub struct Seen {
 /// Returns whether a call with this number is taken beside io_uring's. In a static program, these
 /// are also calls that other programs make by names of the C library.
 fn is_other(nr: u64) -> bool {
-    OTHERS.contains(&nr) || nr == libc::SYS_rt_sigaction as u64 && initial::is_known()
+    let unnamed = |nr| nr == libc::SYS_rt_sigaction || UNNAMED.contains(&nr);
+    OTHERS.contains(&nr) || initial::is_known() && unnamed(nr as i64)
 }
 
 /// Finds the sites that may be io_uring's; if there are some, those of `mmap` and `close`, too.

@@ -28,7 +28,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, Ordering};
 use iced_x86::{Encoder, Instruction};
-use softring_host::refused;
+use softring_host::{initial, refused};
 
 const PAGE: usize = 4096;
 /// Bytes for a stub, which holds up to 48 replaced instructions. A site that needs more is rare,
@@ -215,6 +215,10 @@ const WATCHED: [i64; 11] = [
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
 ];
+/// Numbers that matter then, too, in a static program: calls that another program makes by names of
+/// the C library.
+pub const UNNAMED: [i64; 4] =
+    [libc::SYS_poll, libc::SYS_ppoll, libc::SYS_select, libc::SYS_pselect6];
 
 /// Makes stubs pass exec calls to the entry from now on.
 pub fn watch_execs() {
@@ -226,8 +230,12 @@ pub fn watch_execs() {
 
 /// Makes stubs pass calls on descriptors to the entry from now on.
 pub fn watch() {
+    let unnamed = if initial::is_known() { &UNNAMED[..] } else { &[] };
     // Relaxed: before the ring is known to the program.
-    WATCHED.iter().for_each(|&nr| NUMBERS[nr as u8 as usize].store(1, Ordering::Relaxed));
+    WATCHED
+        .iter()
+        .chain(unnamed)
+        .for_each(|&nr| NUMBERS[nr as u8 as usize].store(1, Ordering::Relaxed));
 }
 
 /// Writes a jump to the entry if eax may be one of ours, else to `syscall` or a copy of it.
