@@ -73,8 +73,8 @@ cat >"$SCRATCH/begin.c" <<'EOF'
 #include <softring.h>
 static void __attribute__((constructor)) begin(void) { softring_install(0); }
 EOF
-cc -w -static -o "$SCRATCH/static" "$TOP/crates/cli/tests/common/static.c" "$SCRATCH/begin.c" \
-    "${flags[@]}"
+cc -w -Wno-psabi -static -o "$SCRATCH/static" "$TOP/crates/cli/tests/common/static.c" \
+    "$SCRATCH/begin.c" "${flags[@]}"
 softring deny -- "$SCRATCH/static" <"$SCRATCH/begin.c" >"$SCRATCH/copied" 2>"$SCRATCH/said" ||
     die "a static program with libsoftring.a has no ring: $(cat "$SCRATCH/said")"
 grep -q 'runs in user space' "$SCRATCH/said" || die "its ring is not softring's"

@@ -165,7 +165,7 @@ fn libraries_that_are_opened_later_get_rings() {
     fs::write(&file, RING).unwrap();
     let mut cc = Command::new("cc");
     cc.args(["-w", "-O1", "-shared", "-fPIC", "-DINLINE", "-Dmain=ring_main", "-o"]);
-    assert!(cc.arg(&lib).arg(&file).status().unwrap().success());
+    assert!(cc.arg(&lib).arg(&file).output().unwrap().status.success());
     let source = format!(
         r#"#include <dlfcn.h>
         {BEGIN}
