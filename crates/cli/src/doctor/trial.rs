@@ -9,6 +9,7 @@ use crate::{fail, files, inline, out};
 use serde::{Deserialize, Serialize};
 use softring_host::trial::{Calls, Trial};
 use std::ffi::CString;
+use std::path::Path;
 
 /// Messages of the trial program, a line each.
 #[derive(Debug, Serialize, Deserialize)]
@@ -75,9 +76,31 @@ pub fn probe() -> Finding {
     let words = [&*me, "run", "--", &*me, "trial"];
     let args: Vec<CString> = words.iter().filter_map(|w| CString::new(*w).ok()).collect();
     match child::captured(&args, &[("SOFTRING_REPORT", "1"), ("SOFTRING_QUIET", "0")]) {
-        Ok(done) => judge(&done),
+        Ok(done) if is_only_kind() => judge(&done),
+        Ok(done) => judge_static(judge(&done)),
         Err(e) => Finding::new(State::Unknown, format!("the trial program cannot be started: {e}")),
     }
+}
+
+/// Returns whether all programs that start here are of the trial program's kind: it is static if
+/// this command is.
+fn is_only_kind() -> bool {
+    const LOADERS: [&str; 2] = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1"];
+    let is_static = cfg!(target_feature = "crt-static");
+    !is_static || !LOADERS.iter().any(|loader| files::exists(Path::new(loader)))
+}
+
+/// Judges by a static trial program where there are dynamic programs. These have less call sites
+/// that only the SIGSYS trap hears, and need no ptrace(2).
+fn judge_static(tried: Finding) -> Finding {
+    if tried.state != State::Denied || rings(&tried.found).is_some() {
+        return tried;
+    }
+    let found = format!(
+        "a static program fails ({}); a dynamic one needs less, and was not tried",
+        tried.found
+    );
+    Finding::new(State::Unknown, found)
 }
 
 /// Judges the trial program's end and output.
@@ -203,6 +226,9 @@ mod tests {
         assert_eq!((refused.state, rings(&refused.found)), (State::Unknown, None));
         let aborted = judge(&done("", "", End::Killed(6)));
         assert_eq!((aborted.state, rings(&aborted.found)), (State::Unknown, None));
+        let statics = judge_static(Finding::new(State::Denied, none.found));
+        assert_eq!((statics.state, rings(&statics.found)), (State::Unknown, None));
+        assert!(statics.found.contains("so it is"), "{}", statics.found);
         let broken =
             judge(&done(r#"{"rings":{"whose":"kernel","fault":"READ"}}"#, "", End::Exited));
         assert_eq!(broken.found, "a ring fails: READ");
