@@ -110,7 +110,7 @@ one_file() {
     local sealed=(--read-only --read-only-tmpfs=false --cap-drop=all
         --security-opt=no-new-privileges)
     # shellcheck disable=SC2016  # the container's shell expands it
-    "$WHO" run --rm localhost/one-file sh -c 'ring /etc/hostname; echo "$LD_PRELOAD"' |
+    "$WHO" run --rm localhost/one-file sh -c 'echo "$LD_PRELOAD"; ring /etc/hostname' |
         grep '^/.*/softring-0-.*/libsoftring.so$' &&
         "$WHO" run --rm "${sealed[@]}" localhost/one-file ring /etc/hostname &&
         "$WHO" run --rm "${sealed[@]}" localhost/one-file sh -c 'ring /etc/hostname'
