@@ -104,7 +104,7 @@ fn static_programs_poll_and_duplicate_rings() {
         ("musl-gcc", &[&["-static-pie", "-fPIE"], KERNEL].concat()),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        if let Some(program) = build_of(source, dir.path(), compiler, how) {
+        if let Some(program) = build_by(compiler, dir.path(), "program", how, source) {
             let o = run(&["--deny", "--quiet", "--intercept=patch"], &program);
             assert!(
                 o.status.success(),
