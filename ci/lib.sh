@@ -235,11 +235,11 @@ fetch_source() {
         die "apt-get source $1=$version failed"
 }
 
-# build_both TREE COMMAND  copies SOURCE/TREE to SOURCE/static and SOURCE/shared, and has COMMAND
-# build each: it runs inside the copy, with the kind as its argument. An earlier build stays.
-build_both() {
+# build_kinds TREE COMMAND KIND…  copies SOURCE/TREE to SOURCE/KIND, and has COMMAND build each: it
+# runs inside the copy, with the kind as its argument. An earlier build stays.
+build_kinds() {
     local tree=$1 command=$2 kind
-    for kind in static shared; do
+    for kind in "${@:3}"; do
         [ -e "$SOURCE/$kind/built" ] && continue
         rm -rf "${SOURCE:?}/$kind"
         cp -r "$SOURCE/$tree" "$SOURCE/$kind"

@@ -97,7 +97,7 @@ main() {
     SOURCE=$(cd "$SOURCE" && pwd)
     need gcc:gcc make:make dpkg-source:dpkg-dev
     [ -d "$SOURCE/libaio-$VERSION" ] || fetch_source libaio "$VERSION"
-    build_both "libaio-$VERSION" build
+    build_kinds "libaio-$VERSION" build
     mapfile -t names < <(cd "$SOURCE/static/harness/cases" && printf '%s\n' *.p |
         sed 's/\.p$//' | sort -n)
     [ ${#ONLY[@]} -gt 0 ] && names=("${ONLY[@]}")

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the test programs of Debian's liburing 2.3 source package under softring, with
-# io_uring denied, linked to the static and to the shared liburing, and prints a table.
+# io_uring denied, linked to the static and to the shared liburing, and prints a table. With
+# --static-musl they are static programs of musl's instead, without a dynamic loader.
 #
 # A program proves something only if it passes on the kernel and does not pass when io_uring is
 # denied without softring; exit status 77 (skip) is no pass. ci/liburing-tests.tsv says which
@@ -19,17 +20,19 @@ usage: ci/liburing-tests.sh [options]
   --quick         take the kernel and denied columns from the recorded baseline
   --all           also run the programs out of scope under softring
   --baseline      run the kernel and denied columns only; needs no softring
+  --static-musl   link the programs static with musl's C library, not with glibc's
   --source DIR    keep and reuse source and built tests in DIR (target/liburing-tests)
   --logs DIR      keep every program's output in DIR
 EOF
 }
 
-DATA=$TOP/ci/liburing-tests.tsv JOBS=2 ALL='' BASELINE='' SOURCE=''
+DATA=$TOP/ci/liburing-tests.tsv JOBS=2 ALL='' BASELINE='' SOURCE='' KINDS='static shared'
 
 option() {
     case $1 in
         --all) ALL=1 ;;
         --baseline) BASELINE=1 ;;
+        --static-musl) KINDS=musl ;;
         --source) SOURCE=$(argument "${@:1:2}") || exit; TOOK=2 ;;
         *) return 1 ;;
     esac
@@ -39,26 +42,47 @@ options "$@"
 # A few programs use functions that liburing.so does not export; these programs are only built
 # static.
 build() {
-    ./configure --cc=gcc --cxx=g++ && make -C src -j2 || return 1
-    if [ "$1" = static ]; then
-        make -C test -j2
-    else
-        ln -sf liburing.so.2.3 src/liburing.so.2
-        ln -sf liburing.so.2 src/liburing.so
-        make -k -C test -j2 LDFLAGS="-Wl,-rpath,$SOURCE/shared/src" || true
-    fi
+    local cc=gcc
+    [ "$1" = musl ] && cc=$PWD/musl/cc && musl_compilers
+    ./configure --cc="$cc" --cxx=g++ && make -C src -j2 || return 1
+    case $1 in
+        static) make -C test -j2 ;;
+        musl) make -C test -j2 CXX="$PWD/musl/c++" LDFLAGS="$PWD/musl/heap.o" ;;
+        shared)
+            ln -sf liburing.so.2.3 src/liburing.so.2
+            ln -sf liburing.so.2 src/liburing.so
+            make -k -C test -j2 LDFLAGS="-Wl,-rpath,$SOURCE/shared/src" || true
+            ;;
+    esac
+}
+
+# musl_compilers  makes compilers of static programs of musl's in the folder musl: with the kernel's
+# headers, with what the tests need beyond musl (ci/liburing-musl), and without a C++ library.
+musl_compilers() {
+    local own=$TOP/ci/liburing-musl cxx
+    mkdir -p musl/kernel
+    ln -sfn /usr/include/linux /usr/include/asm-generic \
+        "/usr/include/$(gcc -print-multiarch)/asm" musl/kernel/
+    cxx=$(g++ -E -v -x c++ /dev/null 2>&1 >/dev/null | sed -n 's,^ \(/.*/c++/.*\),-isystem \1,p')
+    cxx="'-D__GLIBC_PREREQ(a,b)=0' ${cxx//$'\n'/ }"
+    printf '#!/bin/sh\nexec musl-gcc -static -I %q -idirafter %q "$@"\n' \
+        "$own" "$PWD/musl/kernel" >musl/cc
+    printf '#!/bin/sh\nexec musl-gcc -static -I %q %s -idirafter %q "$@"\n' \
+        "$own" "$cxx" "$PWD/musl/kernel" >musl/c++
+    chmod +x musl/cc musl/c++
+    musl/cc -O1 -c -o musl/heap.o "$own/heap.c"
 }
 
 # one LEG NAME  runs one program in an empty directory of its own and records the outcome.
 one() {
-    local leg=$1 name=$2 dir=$SCRATCH/run/$1/$2 kind=static rc verdict
+    local leg=$1 name=$2 dir=$SCRATCH/run/$1/$2 kind=${KINDS%% *} rc verdict
     local program prefix=() tries limit=$LIMIT
     [ "$leg" = shared ] && kind=shared
     program=$SOURCE/$kind/test/$name.t
     mkdir -p "$dir"
     case $leg in
         denied) read -ra prefix <<<"$DENY" ;;
-        static | shared) prefix=("$SOFTRING" run --deny --quiet --) ;;
+        static | shared | musl) prefix=("$SOFTRING" run --deny --quiet --) ;;
     esac
     if [ ! -x "$program" ]; then
         echo "absent" >"$SCRATCH/res/$leg/$name"
@@ -107,38 +131,40 @@ field() {
 
 # report NAME…  prints the table and its totals; fails if a program in scope fails.
 report() {
-    local name kernel denied static shared scope reason proves mark failed=()
-    local total=0 proving=0 inscope=0 ok_static=0 ok_shared=0 absent=0
-    printf '%-24s %-9s %-9s %-9s %-9s %s\n' TEST KERNEL DENIED STATIC SHARED REASON
+    local name kind result kernel denied scope reason proves mark line failed=()
+    local total=0 proving=0 inscope=0 said=''
+    local -A ok=() absent=()
+    # shellcheck disable=SC2086  # a column for each
+    printf '%-24s %s%s\n' TEST "$(printf '%-9s ' KERNEL DENIED ${KINDS^^})" REASON
     for name in "$@"; do
         scope=$(field "$name" 2) reason=$(field "$name" 5)
         kernel=$(outcome kernel "$name") denied=$(outcome denied "$name")
         [ "$kernel" = - ] && kernel=$(field "$name" 3) && denied=$(field "$name" 4)
-        static=$(outcome static "$name") shared=$(outcome shared "$name")
-        total=$((total + 1)) proves='' mark=''
+        total=$((total + 1)) proves='' mark='' line=''
         if [ "$kernel" = pass ] && [ "$denied" != pass ]; then
             proves=1 proving=$((proving + 1))
+            [ "$scope" = in ] && inscope=$((inscope + 1))
         fi
-        if [ "$kernel" = pass ] && [ "$scope" = in ] && [ -z "$BASELINE" ]; then
-            case $static in pass) ;; *) mark='<-- FAILS ' ;; esac
-            case $shared in pass | absent) ;; *) mark='<-- FAILS ' ;; esac
-        fi
-        if [ -n "$proves" ] && [ "$scope" = in ]; then
-            inscope=$((inscope + 1))
-            [ "$static" = pass ] && ok_static=$((ok_static + 1))
-            [ "$shared" = pass ] && ok_shared=$((ok_shared + 1))
-            [ "$shared" = absent ] && absent=$((absent + 1))
-        fi
+        for kind in $KINDS; do
+            result=$(outcome "$kind" "$name")
+            line+=$(printf '%-9s ' "$result")' '
+            if [ "$kernel" = pass ] && [ "$scope" = in ] && [ -z "$BASELINE" ]; then
+                case $kind/$result in */pass | shared/absent) ;; *) mark='<-- FAILS ' ;; esac
+            fi
+            if [ -z "$proves" ] || [ "$scope" != in ]; then continue; fi
+            [ "$result" = pass ] && ok[$kind]=$((${ok[$kind]:-0} + 1))
+            [ "$result" = absent ] && absent[$kind]=$((${absent[$kind]:-0} + 1))
+        done
         [ -n "$mark" ] && failed+=("$name")
         [ -z "$proves" ] && reason="${reason:+$reason; }proves nothing here"
-        printf '%-24s %-9s %-9s %-9s %-9s %s\n' "$name" "$kernel" "$denied" "$static" \
-            "$shared" "$mark$reason"
+        printf '%-24s %-9s %-9s %s%s\n' "$name" "$kernel" "$denied" "$line" "$mark$reason"
     done
     echo
     echo "$total programs, $proving prove something (pass on the kernel, not when denied)"
     [ -n "$BASELINE" ] && return 0
-    echo "of these in scope: $inscope; pass static: $ok_static; pass shared: $ok_shared" \
-        "(not linkable to the shared library: $absent)"
+    for kind in $KINDS; do said+="; pass $kind: ${ok[$kind]:-0}"; done
+    echo "of these in scope: $inscope$said${absent[shared]:+ (not linkable to the shared library:" \
+        "${absent[shared]})}"
     [ ${#failed[@]} = 0 ] && return 0
     tell_why "${failed[@]}"
     echo "${#failed[@]} programs in scope fail: ${failed[*]}; --logs DIR keeps their output"
@@ -150,7 +176,7 @@ report() {
 tell_why() {
     local name leg verdict
     for name in "$@"; do
-        for leg in static shared; do
+        for leg in $KINDS; do
             verdict=$(outcome "$leg" "$name")
             case $verdict in pass | absent) continue ;; esac
             printf '\n%s, %s: %s; its last lines:\n' "$name" "$leg" "$verdict"
@@ -160,7 +186,7 @@ tell_why() {
 }
 
 main() {
-    local names name runnable=()
+    local names name kind runnable=()
     scratch liburing
     keep_logs
     SOURCE=${SOURCE:-$TOP/target/liburing-tests}
@@ -168,15 +194,19 @@ main() {
     SOURCE=$(cd "$SOURCE" && pwd)
     if [ -z "$BASELINE" ] || [ "$DENY" = "$SOFTRING deny --" ]; then need_softring; fi
     need gcc:gcc g++:g++ make:make dpkg-source:dpkg-dev python3:python3
+    [ "$KINDS" != musl ] || need musl-gcc:musl-tools
     [ -d "$SOURCE/liburing-2.3" ] || fetch_source liburing 2.3
-    note "building the tests (static and shared)"
-    build_both liburing-2.3 build
-    mapfile -t names < <(cd "$SOURCE/static/test" && printf '%s\n' *.t | sed 's/\.t$//' | sort)
+    note "building the tests ($KINDS)"
+    # shellcheck disable=SC2086  # kinds
+    build_kinds liburing-2.3 build $KINDS
+    mapfile -t names < <(
+        cd "$SOURCE/${KINDS%% *}/test" && printf '%s\n' *.t | sed 's/\.t$//' | sort
+    )
     [ ${#ONLY[@]} -gt 0 ] && names=("${ONLY[@]}")
     for name in "${names[@]}"; do
         if [ -n "$ALL" ] || [ "$(field "$name" 2)" = in ]; then runnable+=("$name"); fi
     done
-    export SOURCE LOGS SCRATCH SOFTRING DENY LIMIT DATA
+    export SOURCE LOGS SCRATCH SOFTRING DENY LIMIT DATA KINDS
     export -f one end_tagged tagged field
     if [ -n "$QUICK" ]; then
         note "kernel and denied columns: as recorded"
@@ -187,8 +217,7 @@ main() {
         note "no io_uring on this host: the kernel and denied columns are as recorded"
     fi
     if [ -z "$BASELINE" ]; then
-        run_leg static "${runnable[@]}"
-        run_leg shared "${runnable[@]}"
+        for kind in $KINDS; do run_leg "$kind" "${runnable[@]}"; done
     fi
     report "${names[@]}"
 }
