@@ -4,7 +4,8 @@
 # kernel's io_uring, with io_uring denied, and denied with softring underneath.
 #
 # A test that passes on the kernel must pass under softring, where strace must see no io_uring call
-# succeed. A test proves something if it also uses a ring: softring made one for it. (A failure
+# succeed. (A static program has no tracer there: `softring run --deny` alone sees to that.) A test
+# proves something if it also uses a ring: softring made one for it. (A failure
 # where io_uring is denied proves less: some of these tests run on epoll, too, or instead.)
 #
 # cargo fetches the packages as this machine's owner has set it up; this repository keeps nothing of
@@ -19,6 +20,8 @@ usage: ci/runtimes.sh [options]
   --quick         skip the denied leg
   --faults SPEC   inject faults under softring (docs/FAULTS.md): docs/FOUND.md explains what fails
   --only WORD     run only the tests whose name contains WORD (repeatable)
+  --package NAME  run only the tests of this package (repeatable)
+  --static-musl   build the tests as static programs of musl's
   --list          print the names of the tests
   --source DIR    keep and reuse sources and built tests in DIR (target/runtimes)
   --logs DIR      keep the output and strace log of every test in DIR
@@ -50,11 +53,14 @@ UNUSED+=' futures-test mockall proptest tracing-mock'
 UNSTABLE='--cfg tokio_unstable'
 ECHO_PORT=3456
 
-LIST='' SOURCE='' FAULTS='' JOBS=2
+LIST='' SOURCE='' FAULTS='' TARGET='' CHOSEN=() JOBS=2
+MUSL=x86_64-unknown-linux-musl
 
 option() {
     case $1 in
         --list) LIST=1 ;;
+        --package) CHOSEN+=("$(argument "${@:1:2}")") || exit; TOOK=2 ;;
+        --static-musl) TARGET=$MUSL ;;
         --faults) FAULTS=$(argument "${@:1:2}") || exit; TOOK=2 ;;
         --source) SOURCE=$(argument "${@:1:2}") || exit; TOOK=2 ;;
         *) return 1 ;;
@@ -62,9 +68,14 @@ option() {
 }
 options "$@"
 
-# packages  prints the table without its blanks.
+# packages  prints the table without its blanks, and without packages that are not asked for.
 packages() {
-    grep . <<<"$PACKAGES"
+    local name rest
+    while read -r name rest; do
+        if [ -n "$name" ] && [[ ${#CHOSEN[@]} = 0 || " ${CHOSEN[*]} " = *" $name "* ]]; then
+            printf '%s %s\n' "$name" "$rest"
+        fi
+    done <<<"$PACKAGES"
 }
 
 # fetch  has cargo fetch the packages, and copies them into a workspace without what the tests do
@@ -82,7 +93,8 @@ fetch() {
     } >"$SOURCE/fetch/Cargo.toml"
     (
         cd "$SOURCE/fetch" &&
-            cargo metadata --quiet --format-version 1 --filter-platform "$(host)" >metadata.json
+            cargo metadata --quiet --format-version 1 --filter-platform "${TARGET:-$(host)}" \
+                >metadata.json
     ) || die "cargo could not fetch the packages; see its message above"
     rm -rf "${SOURCE:?}/ws" "$SOURCE/run"
     mkdir -p "$SOURCE/ws"
@@ -121,6 +133,12 @@ host() {
     rustc -vV | sed -n 's/^host: //p'
 }
 
+# need_target  has rustup install the target's standard library, if it is missing.
+need_target() {
+    [ -d "$(rustc --print target-libdir --target "$TARGET")" ] || rustup -q target add "$TARGET" ||
+        die "no standard library for $TARGET; install it (rustup target add $TARGET)"
+}
+
 # build  builds every package's tests, and lists them in $SOURCE/programs: package, target, program.
 # Names those that do not compile, and leaves them out.
 build() {
@@ -136,6 +154,7 @@ build() {
         esac
         (
             cd "$SOURCE/ws/$name" && cargo build --quiet --keep-going "${kinds[@]}" \
+                ${TARGET:+--target "$TARGET"} \
                 --no-default-features --features "$features" --message-format json \
                 2>"$SOURCE/$name.err"
         ) >"$SOURCE/$name.json" </dev/null
@@ -228,6 +247,11 @@ one() {
     case $leg in
         denied) read -ra PREFIX <<<"$DENY" ;;
         softring)
+            [ -z "$TARGET" ] || PREFIX=("$SOFTRING" run --deny ${FAULTS:+--faults "$FAULTS"} --)
+            ;;
+    esac
+    case $leg$TARGET in
+        softring)
             : >"$trace"
             PREFIX=(strace -f -qq --seccomp-bpf -A -o "$trace"
                 -e "trace=io_uring_setup,io_uring_enter,io_uring_register,memfd_create"
@@ -252,9 +276,11 @@ one() {
         124 | 137) verdict=timeout ;;
         *) verdict=fail ;;
     esac
-    if [ "$leg" = softring ]; then
+    if [ "$leg$TARGET" = softring ]; then
         grep -qE 'io_uring_[a-z]+(\(| resumed).*= [0-9]+$' "$trace" && verdict='kernel-ring'
         grep -q 'memfd_create.*io_uring' "$trace" && : >"$SCRATCH/ring/$number"
+    elif grep -q 'io_uring runs in user space' "$log"; then
+        : >"$SCRATCH/ring/$number"
     fi
     echo "$verdict" >"$SCRATCH/res/$leg/$number"
 }
@@ -325,11 +351,12 @@ cell() {
 main() {
     scratch runtimes
     keep_logs
-    SOURCE=${SOURCE:-$TOP/target/runtimes}
+    SOURCE=${SOURCE:-$TOP/target/runtimes${TARGET:+-musl}}
     mkdir -p "$SOURCE" "$SCRATCH/ring"
     SOURCE=$(cd "$SOURCE" && pwd)
     command -v cargo >/dev/null || die "cargo is missing; install the Rust toolchain"
     need cc:gcc python3:python3 strace:strace
+    [ -z "$TARGET" ] || need_target
     if [ "$(cat "$SOURCE/packages" 2>/dev/null)" != "$(packages)" ]; then
         note "fetching the packages"
         fetch
@@ -340,7 +367,7 @@ main() {
     list >"$SCRATCH/tests"
     if [ -n "$LIST" ]; then cut -f 2,3,5 "$SCRATCH/tests" | tr '\t' ' '; exit 0; fi
     need_softring
-    export SOURCE LOGS SCRATCH SOFTRING DENY LIMIT ECHO_PORT FAULTS
+    export SOURCE LOGS SCRATCH SOFTRING DENY LIMIT ECHO_PORT FAULTS TARGET
     export -f one example end_tagged tagged
     if kernel_has_uring; then
         run_leg kernel
