@@ -19,6 +19,8 @@ usage: ci/liburing-tests.sh [options]
   --only NAME     run only this program (repeatable)
   --quick         take the kernel and denied columns from the recorded baseline
   --all           also run the programs out of scope under softring
+  --built-in      link the static programs with libsoftring.a, and run them denied without softring;
+                  implies --quick
   --baseline      run the kernel and denied columns only; needs no softring
   --static-musl   link the programs static with musl's C library, not with glibc's
   --source DIR    keep and reuse source and built tests in DIR (target/liburing-tests)
@@ -31,6 +33,7 @@ DATA=$TOP/ci/liburing-tests.tsv JOBS=2 ALL='' BASELINE='' SOURCE='' KINDS='stati
 option() {
     case $1 in
         --all) ALL=1 ;;
+        --built-in) KINDS=built-in QUICK=1 ;;
         --baseline) BASELINE=1 ;;
         --static-musl) KINDS=musl ;;
         --source) SOURCE=$(argument "${@:1:2}") || exit; TOOK=2 ;;
@@ -47,6 +50,7 @@ build() {
     ./configure --cc="$cc" --cxx=g++ && make -C src -j2 || return 1
     case $1 in
         static) make -C test -j2 ;;
+        built-in) make -C test -j2 LDFLAGS="$SOURCE/begin.o $SOURCE/libsoftring.a -static" ;;
         musl) make -C test -j2 CXX="$PWD/musl/c++" LDFLAGS="$PWD/musl/heap.o" ;;
         shared)
             ln -sf liburing.so.2.3 src/liburing.so.2
@@ -81,7 +85,7 @@ one() {
     program=$SOURCE/$kind/test/$name.t
     mkdir -p "$dir"
     case $leg in
-        denied) read -ra prefix <<<"$DENY" ;;
+        denied | built-in) read -ra prefix <<<"$DENY" ;;
         static | shared | musl) prefix=("$SOFTRING" run --deny --quiet --) ;;
     esac
     if [ ! -x "$program" ]; then
@@ -185,6 +189,16 @@ tell_why() {
     done
 }
 
+# bring_along  makes what the static programs are linked with that begin softring by themselves.
+bring_along() {
+    rm -rf "$SOURCE/built-in"
+    "$TOP/dist/archive.sh" "$(dirname "$SOFTRING")/libsoftring.a" "$SOURCE/libsoftring.a" || exit
+    gcc -c -I "$TOP/include" -x c -o "$SOURCE/begin.o" - <<EOF || exit
+#include <softring.h>
+static void __attribute__((constructor)) begin(void) { softring_install(SOFTRING_QUIET); }
+EOF
+}
+
 main() {
     local names name kind runnable=()
     scratch liburing
@@ -196,6 +210,7 @@ main() {
     need gcc:gcc g++:g++ make:make dpkg-source:dpkg-dev python3:python3
     [ "$KINDS" != musl ] || need musl-gcc:musl-tools
     [ -d "$SOURCE/liburing-2.3" ] || fetch_source liburing 2.3
+    [ "$KINDS" != built-in ] || bring_along
     note "building the tests ($KINDS)"
     # shellcheck disable=SC2086  # kinds
     build_kinds liburing-2.3 build $KINDS
