@@ -45,6 +45,7 @@ build() {
 build x86_64-unknown-linux-gnu softring-preload
 rm -rf "$TO"
 install -D -m 755 -s "$BUILT/libsoftring.so" "$TO/lib/libsoftring.so"
+install -D -m 644 "$BUILT/libsoftring.a" "$TO/lib/libsoftring.a"
 export SOFTRING_CARRIED=$TO/lib/libsoftring.so
 build $MUSL softring-cli
 install -D -m 755 -s "$BUILT/softring" "$TO/bin/softring"

@@ -9,6 +9,7 @@
 //! unframed  recognises `syscall` where there are no frames
 //! flow      the decoded function: which numbers may reach its `syscall`
 //! site      chooses the code to replace, on decoded instructions
+//! execs     calls that start another program, in a static one
 //! springboard  padding for a jump to which a short one leads
 //! stub      the code that is jumped to instead, near its site
 //! text      writes to text
@@ -42,6 +43,7 @@
 #![allow(unsafe_code)]
 
 pub mod entry;
+mod execs;
 mod flow;
 mod frames;
 mod libcs;
@@ -235,7 +237,7 @@ fn patch(m: &Module, fresh: bool) -> Seen {
         false => site::aio(m, &text.syscalls),
     };
     let mut execs = match initial::is_known() && !counts_only() {
-        true => site::execs(m, &text.syscalls),
+        true => execs::find(m, &text.syscalls),
         false => Vec::new(),
     };
     let (rings, mut seen) = patch_rings(m, &text, fresh);

@@ -197,20 +197,6 @@ pub fn aio(m: &Module, syscalls: &[usize]) -> (Vec<Site>, usize) {
     calls(m, &AIO, syscalls)
 }
 
-/// Finds the calls that start another program, in a program without a loader: there, no name of the
-/// C library leads here. musl's functions have no frames; but `syscall` right behind one of these
-/// numbers is no chance.
-pub fn execs(m: &Module, syscalls: &[usize]) -> Vec<Site> {
-    let is_whole = |at| frames::function(m, at).is_none_or(|f| is_instruction(m, f, at));
-    let site = |&at: &usize| {
-        let body = Body::of(m, Function { start: at.checked_sub(JUMP)?, end: at + SYSCALL });
-        let (nr, mov) = body.syscalls().next().and_then(|i| body.plain_number(i))?;
-        let execs = mov == 0 && matches!(nr as i64, libc::SYS_execve | libc::SYS_execveat);
-        (execs && is_whole(at)).then(|| Site { ring: false, ..body.plain(mov, 1) })
-    };
-    syscalls.iter().filter_map(site).collect()
-}
-
 fn calls(m: &Module, calls: &[u64], syscalls: &[usize]) -> (Vec<Site>, usize) {
     let mut found = Found::default();
     let gaps = find_calls(m, calls, syscalls, &mut found);
@@ -364,12 +350,13 @@ impl Body {
         gaps
     }
 
-    fn syscalls(&self) -> impl Iterator<Item = usize> {
+    pub fn syscalls(&self) -> impl Iterator<Item = usize> {
         let is = |i: &usize| self.code[*i].mnemonic() == Mnemonic::Syscall;
         (0..self.code.len()).filter(is)
     }
 
-    fn plain(&self, mov: usize, syscall: usize) -> Site {
+    /// Returns the site of a constant that is moved in a straight line.
+    pub fn plain(&self, mov: usize, syscall: usize) -> Site {
         let at = &self.code[mov];
         Site {
             at: at.ip() as usize,
