@@ -63,9 +63,20 @@ for name in __libc_current_sigrtmin dlsym exit getauxval pause pthread_attr_dest
     pthread_join pthread_key_create pthread_key_delete pthread_setspecific; do
     echo "$name softring_without_$name" >>"$work/renamed"
 done
-echo softring_begin softring_install >>"$work/renamed"
-"$OBJCOPY" --redefine-syms="$work/renamed" "$work/linked.o" "$work/renamed.o"
-"$OBJCOPY" --keep-global-symbols="$work/kept" --add-section=.note.GNU-stack=/dev/null \
-    --set-section-flags=.note.GNU-stack=readonly "$work/renamed.o" "$work/softring.o"
+# The program does not export our functions, whatever it is linked with (-rdynamic): a copy that
+# softring run brings would take the calls by name for another copy's.
+echo softring_begin softring_own_install >>"$work/renamed"
+for name in install $names; do
+    [ "$name" = install ] || echo "softring_$name softring_own_$name" >>"$work/renamed"
+    printf '.globl softring_%s\n.hidden softring_%s\n.type softring_%s,@function\n' \
+        "$name" "$name" "$name"
+    printf 'softring_%s: jmp softring_own_%s\n' "$name" "$name"
+done >"$work/names.s"
+echo '.section .note.GNU-stack, "", @progbits' >>"$work/names.s"
+"$AS" -o "$work/names.o" "$work/names.s"
+"$OBJCOPY" --redefine-syms="$work/renamed" --add-section=.note.GNU-stack=/dev/null \
+    --set-section-flags=.note.GNU-stack=readonly "$work/linked.o" "$work/renamed.o"
+"$LD" -r -o "$work/named.o" "$work/renamed.o" "$work/names.o"
+"$OBJCOPY" --keep-global-symbols="$work/kept" "$work/named.o" "$work/softring.o"
 rm -f "$to"
 "$AR" rcD "$to" "$work/softring.o"

@@ -258,6 +258,11 @@ fn the_archive_defines_the_functions_of_the_header_alone() {
         let names = listed.lines().filter_map(|line| line.split_once(' ')).map(|(name, _)| name);
         names.map(str::to_owned).collect::<Vec<_>>()
     };
+    // A program with these names would hide those of a library that `softring run` brings.
+    let dir = tempfile::tempdir().unwrap();
+    let program = build(dir.path(), "cc", &["-rdynamic", "-DFLAGS=0"], FLAGS).unwrap();
+    let o = Command::new("nm").args(["-D", "--defined-only"]).arg(program).output().unwrap();
+    assert!(!text(&o.stdout).contains("softring_"), "{}", text(&o.stdout));
     let header = fs::read_to_string(Path::new(TOP).join("include/softring.h")).unwrap();
     let defined = names("--defined-only");
     let undeclared = defined.iter().find(|name| !header.contains(&format!("{name}(")));

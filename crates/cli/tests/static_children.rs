@@ -5,6 +5,7 @@ mod common;
 use common::{ME, build, build_by, library, text};
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -106,15 +107,59 @@ fn a_program_that_cannot_be_started_is_the_same_error() {
     }
     let no_program = dir.path().join("no-program");
     fs::write(&no_program, "").unwrap();
+    let Some(child) = build(dir.path(), "child", &["-static"], TELLS) else { return };
+    let cut = dir.path().join("cut");
+    let line = format!("head -c 100 {0} >{1}; chmod +x {1}", child.display(), cut.display());
+    assert!(Command::new("sh").args(["-c", &line]).status().unwrap().success());
+    for parent in parents(dir.path()) {
+        let says = |way, program, errno| {
+            let o = output(&mut under(&["--deny", "--quiet"], &[str(&parent), way, program]));
+            let said = (text(&o.stdout), o.status.code());
+            assert_eq!(said, (format!("error {errno}\n"), Some(9)), "{way} {program}");
+        };
+        for way in ["fork", "vfork", "spawn", "exec"] {
+            says(way, "/no/such/program", libc::ENOENT);
+            says(way, str(&no_program), libc::EACCES);
+            says(way, str(&cut), libc::ENOEXEC);
+        }
+        says("wrong", str(&child), libc::EFAULT);
+    }
+}
+
+/// /proc/self/exe means another file once the command has been started.
+#[test]
+fn a_program_that_starts_itself_again_is_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    if !library() {
+        return;
+    }
+    for parent in parents(dir.path()) {
+        let link = parent.with_extension("link");
+        std::os::unix::fs::symlink("/proc/self/exe", &link).unwrap();
+        for way in [&["itself"][..], &["exec", str(&link), "again"]] {
+            let command = [&[str(&parent)], way].concat();
+            let o = output(&mut under(&["--deny", "--quiet"], &command));
+            let said = (text(&o.stdout), text(&o.stderr));
+            assert_eq!((o.status.code(), said), (Some(6), Default::default()), "{command:?}");
+        }
+    }
+}
+
+/// A policy may allow the program alone.
+#[test]
+fn a_program_starts_where_the_command_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let child = build(dir.path(), "child", &["-static"], "int main(void) { return 5; }");
+    let (true, Some(child)) = (library(), child) else { return };
+    let command = dir.path().join("command");
+    fs::write(&command, "no program").unwrap();
+    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
     for parent in parents(dir.path()) {
         for way in ["fork", "vfork", "spawn", "exec"] {
-            for (program, errno) in [("/no/such/program", 2), (str(&no_program), 13)] {
-                let o = output(&mut under(&["--deny", "--quiet"], &[str(&parent), way, program]));
-                assert_eq!(
-                    (text(&o.stdout), o.status.code()),
-                    (format!("error {errno}\n"), Some(9))
-                );
-            }
+            let set = format!("SOFTRING_COMMAND={}", str(&command));
+            let shell = ["env", &set, "env", str(&parent), way, str(&child)];
+            let o = output(&mut under(&["--deny", "--quiet"], &shell));
+            assert_eq!(o.status.code(), Some(5), "{shell:?}: {}", text(&o.stderr));
         }
     }
 }

@@ -59,7 +59,7 @@ pub fn command(words: &[OsString]) -> u8 {
         false => launch.path.to_string_lossy().into_owned(),
     };
     let failed = |e: &Error| {
-        mapped::warn(launch.tell, &mapped::what(&shown, e));
+        mapped::warn(launch.tell, &mapped::what(&shown, e), "it runs without softring");
         Otherwise::Untouched
     };
     // The program inherits the library's file.

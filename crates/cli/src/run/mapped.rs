@@ -10,6 +10,8 @@ use std::path::Path;
 
 /// Words of the reason why a static program has no library.
 pub const NOT_IN_IT: &str = "is statically linked, and the library is not in it";
+/// Outcome where the kernel gives rings.
+const KERNELS: &str = "the program gets the kernel's rings";
 /// Next step for a program that the library could not be mapped into.
 const HINT: &str = "link the program dynamically, or run it where ptrace(2) is allowed";
 
@@ -42,14 +44,14 @@ pub fn arrange(
         if needed {
             return Otherwise::Exit(fail::report(&fail::usage(what(e), HINT)).into());
         }
-        warn(tell, &what(e));
+        warn(tell, &what(e), KERNELS);
         Otherwise::Untouched
     };
     match softring_loader::arrange(library, failed) {
         Ok(()) => Ok(()),
         Err(e) if needed => Err(fail::usage(what(&e), HINT)),
         Err(e) => {
-            warn(tell, &what(&e));
+            warn(tell, &what(&e), KERNELS);
             Ok(())
         }
     }
@@ -60,10 +62,10 @@ pub fn what(program: &impl fmt::Display, e: &Error) -> String {
     format!("{program} {NOT_IN_IT}: {e}")
 }
 
-/// Warns of a program without the library, if this is to `tell`.
-pub fn warn(tell: bool, what: &str) {
+/// Warns of a program without the library, and tells the `outcome`, if this is to `tell`.
+pub fn warn(tell: bool, what: &str, outcome: &str) {
     if tell {
-        out::note(&format!("warning: {what}; the program gets the kernel's rings"));
+        out::note(&format!("warning: {what}; {outcome}"));
         out::note(&format!("hint: {HINT}"));
     }
 }

@@ -82,10 +82,14 @@ impl Fd {
         Fd::open(libc::AT_FDCWD, name.text.as_ptr().expose_provenance(), libc::O_RDONLY)
     }
 
+    /// Opens a file to be read.
+    pub fn open_at(path: *const c_char) -> Option<Fd> {
+        Fd::open(libc::AT_FDCWD, path.expose_provenance(), libc::O_RDONLY)
+    }
+
     /// Returns whether there is a program at `path`.
     pub fn is_program_at(path: *const c_char) -> bool {
-        let file = Fd::open(libc::AT_FDCWD, path.expose_provenance(), libc::O_RDONLY);
-        file.is_some_and(|file| file.is_program())
+        Fd::open_at(path).is_some_and(|file| file.is_program())
     }
 
     /// Returns the descriptor's number.
@@ -266,11 +270,11 @@ fn lacks(fd: &Fd, head: &[u8], preloaded: bool) -> Option<Why> {
     if head.len() < 64 || head[..5] != *b"\x7fELF\x02" {
         return None;
     }
-    if !Headers(head).iter().any(|header| header.kind == PT_INTERP) {
-        return Some(Why::Static);
-    }
     if gains_rights(fd) {
         return Some(Why::Privileged);
+    }
+    if !Headers(head).iter().any(|header| header.kind == PT_INTERP) {
+        return Some(Why::Static);
     }
     (!preloaded).then_some(Why::Environment)
 }
@@ -299,6 +303,11 @@ pub fn kind(program: Program) -> Kind {
     let Some((fd, _, head)) = executable(program, &mut head) else { return Kind::Other };
     let ours = head.len() >= 64 && head[..5] == *b"\x7fELF\x02" && head[18..20] == EM_X86_64;
     if !ours || gains_rights(&fd) {
+        return Kind::Other;
+    }
+    // The kernel refuses a file that is cut off there.
+    let headers = Headers(head).iter().count();
+    if headers != usize::from(u16::from_le_bytes([head[56], head[57]])) {
         return Kind::Other;
     }
     let Some(named) = Headers(head).iter().find(|header| header.kind == PT_INTERP) else {

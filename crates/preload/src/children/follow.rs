@@ -49,11 +49,22 @@ static SETTINGS: AtomicPtr<Path> = AtomicPtr::new(core::ptr::null_mut());
 static NOTICE_COPY: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Returns the strings of an array that the program passes, as far as they can be read.
-pub fn strings(envp: Strings) -> impl Iterator<Item = u64> {
+fn strings(envp: Strings) -> impl Iterator<Item = u64> {
     let word = move |n: usize| {
         user::read::<u64>(envp.wrapping_add(n).expose_provenance() as u64).unwrap_or(0)
     };
     (0..usize::from(!envp.is_null()) * usize::MAX).map(word).take_while(|at| *at != 0)
+}
+
+/// Returns the number of strings before the null pointer; 0 if `strings` is null. `None` if they
+/// cannot be read up to there.
+pub fn length(strings: Strings) -> Option<usize> {
+    let mut n = 0;
+    let string = |n| user::read::<u64>(strings.wrapping_add(n).expose_provenance() as u64);
+    while !strings.is_null() && string(n).ok()? != 0 {
+        n += 1;
+    }
+    Some(n)
 }
 
 /// Returns the strings of an environment that is known to be one.

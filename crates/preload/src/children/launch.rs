@@ -10,16 +10,19 @@
 //! ```
 //!
 //! The command may be linked dynamically, and must not get the library itself: so LD_PRELOAD loses
-//! its first letter on the way. The process's number, parent, descriptors and signals stay.
+//! its first letter on the way. The process's number, parent, descriptors and signals stay. A path
+//! that leads over a link of /proc means another file in the command: there it gets the file's
+//! descriptor. Where the command cannot be started, exec starts the program alone.
 #![allow(unsafe_code)]
 
 use super::file::{self, Fd, Kind, Name};
-use super::follow::{self, own, strings};
+use super::follow::{self, length, own};
 use super::{Program, Room, after, byte, preloads};
 use crate::config;
 use crate::raw::raw;
 use core::ffi::c_char;
 use core::fmt::Write;
+use core::ptr::null;
 
 type Path = *const c_char;
 type Strings = *const Path;
@@ -60,10 +63,10 @@ impl Launch {
     ) -> Option<Launch> {
         let command = command()?;
         preloads(envp)?;
-        if file::kind(program) != Kind::Static {
+        if file::kind(program) != Kind::Static || !may_trace() {
             return None;
         }
-        let (args, strings) = (strings(argv).count(), strings(envp).count());
+        let (args, strings) = (length(argv)?, length(envp)?);
         let pointers = BEFORE + args + 1 + strings + 1;
         let len = size_of::<Words>() + pointers * size_of::<Path>();
         let room = Room::new(len)?;
@@ -108,6 +111,9 @@ impl Words {
     /// Writes the words into a structure of zeroes. Returns a duplicate of the program's
     /// descriptor, if exec would close it, or -1.
     fn fill(&mut self, program: Program, flags: i32) -> Option<i32> {
+        if let Some(file) = by_magic_link(program) {
+            return self.open(file?, flags, program);
+        }
         let (dir, flags) = match program {
             Program::At(dir, path) => {
                 self.given = path;
@@ -126,12 +132,23 @@ impl Words {
             write!(self.dir, "{dir}").ok()?;
             return Some(-1);
         }
+        self.duplicate(dir, program)
+    }
+
+    /// Writes the words for a file that is open, but not in the new program.
+    fn open(&mut self, file: Fd, flags: i32, program: Program) -> Option<i32> {
+        write!(self.flags, "{}", flags | libc::AT_EMPTY_PATH).ok()?;
+        self.given = null();
+        self.duplicate(file.number(), program)
+    }
+
+    fn duplicate(&mut self, fd: i32, program: Program) -> Option<i32> {
         if file::is_script(program) {
             // The kernel refuses it: its interpreter could not open it.
             return None;
         }
         // SAFETY: numbers.
-        let duplicate = unsafe { raw!(libc::SYS_fcntl, dir, libc::F_DUPFD, 0) } as i32;
+        let duplicate = unsafe { raw!(libc::SYS_fcntl, fd, libc::F_DUPFD, 0) } as i32;
         write!(self.dir, "{DUPLICATE}{duplicate}").ok()?;
         (duplicate >= 0).then_some(duplicate)
     }
@@ -140,6 +157,45 @@ impl Words {
         let path = if self.given.is_null() { self.path.as_ptr() } else { self.given };
         [self.dir.as_ptr(), self.flags.as_ptr(), path]
     }
+}
+
+/// Returns the program's file if its path leads over a link of /proc, which means another file or
+/// none in the command's process: /proc/self/exe, /proc/self/fd/5.
+fn by_magic_link(program: Program) -> Option<Option<Fd>> {
+    let (dir, path) = match program {
+        Program::At(dir, path) => (dir, path),
+        Program::Named(path) => (libc::AT_FDCWD, path),
+        Program::Open(_) => return None,
+    };
+    let at = path.expose_provenance();
+    // SAFETY: all-zero bytes are a valid `open_how`; the kernel reads it, and checks the path.
+    let opened = unsafe {
+        let mut how: libc::open_how = core::mem::zeroed();
+        how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
+        how.resolve = libc::RESOLVE_NO_MAGICLINKS;
+        raw!(libc::SYS_openat2, dir, at, (&raw const how).expose_provenance(), size_of_val(&how))
+    };
+    let leads = match i32::try_from(-opened) {
+        Ok(libc::ELOOP) => true,
+        // Kernels before 5.6 do not know the call, and a policy may refuse it.
+        Ok(libc::ENOSYS | libc::EPERM) => {
+            after(at as u64, b"/proc/").or(after(at as u64, b"/dev/fd/")).is_some()
+        }
+        _ => false,
+    };
+    if opened >= 0 {
+        // SAFETY: our own descriptor.
+        unsafe { raw!(libc::SYS_close, opened) };
+    }
+    leads.then(|| file::find(program).map(|(fd, _)| fd))
+}
+
+/// Returns whether nobody traces this process: the command's helper would have to.
+fn may_trace() -> bool {
+    const NOBODY: &[u8] = b"\nTracerPid:\t0\n";
+    let mut status = [0; 1024];
+    let known = Fd::open_at(c"/proc/self/status".as_ptr()).map(|fd| fd.read(&mut status, 0));
+    known.is_none_or(|n| status[..n].windows(NOBODY.len()).any(|w| w == NOBODY))
 }
 
 /// Returns whether exec closes this descriptor; `None` if it is not open.

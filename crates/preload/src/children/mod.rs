@@ -95,6 +95,24 @@ const CALLS: [i64; 16] = [
     libc::SYS_fcntl,
 ];
 
+/// System calls of the command and its helper, besides.
+const LAUNCH_CALLS: [i64; 14] = [
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_openat2,
+    libc::SYS_clone,
+    libc::SYS_pipe2,
+    libc::SYS_read,
+    libc::SYS_wait4,
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_writev,
+    libc::SYS_mprotect,
+    libc::SYS_brk,
+    libc::SYS_getpid,
+    libc::SYS_rt_sigaction,
+    libc::SYS_prlimit64,
+];
+
 /// Makes sure that the next program's loader finds this library by the path that LD_PRELOAD has.
 /// Called before exec.
 pub fn keep_library() {
@@ -133,7 +151,9 @@ pub fn launch(
     argv: *const *const c_char,
     envp: *const *const c_char,
 ) -> Option<Launch> {
-    starts_or_launches(program, envp, |tell| Launch::of(program, flags, (argv, envp), tell))
+    let of = |tell| Launch::of(program, flags, (argv, envp), tell);
+    let spared = LAUNCH_CALLS.into_iter().all(refused::spares);
+    starts_or_launches(program, envp, |tell| spared.then(|| of(tell)).flatten())
 }
 
 /// `launch` gets whether the program is to be told of if it starts without the library.
@@ -232,7 +252,7 @@ fn say(name: &file::Name, why: Why) {
         }
         Why::Static => {
             b" starts without softring (it is statically linked), and seems to use io_uring: \
-              start it by softring run, or link it dynamically\n"
+              start it where the command softring is and may trace it, or link it dynamically\n"
         }
         Why::Privileged => {
             b" starts without softring (it is set-user-id, set-group-id, or has capabilities), and \

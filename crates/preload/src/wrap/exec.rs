@@ -10,7 +10,7 @@
 //! answers E2BIG: no rules are lost.
 #![allow(unsafe_code)]
 
-use crate::children::follow::Added;
+use crate::children::follow::{Added, length};
 use crate::children::{self, Launch, Program, Room};
 use crate::intercept::stack;
 use crate::raw::{self, Next, next, raw};
@@ -22,7 +22,6 @@ use softring_engine::task_rules;
 use softring_host::c_library::environ;
 use softring_host::fd;
 use softring_host::fd::exec;
-use softring_host::user;
 
 const PAGE: usize = 4096;
 
@@ -300,7 +299,11 @@ fn starting(
     let envp = with.as_ref().map_or(envp, |with| with.strings);
     if let Some(launch) = children::launch(program, flags, argv, envp) {
         let Launch { command, argv, envp, .. } = launch;
-        return with_rules(envp, &|envp| call(Image { command, argv, envp }));
+        let ret = with_rules(envp, &|envp| call(Image { command, argv, envp }));
+        if ret == 0 {
+            return ret;
+        }
+        // The command could not be started: a policy may allow the program alone.
     }
     let call = &|envp| call(Image { command: core::ptr::null(), argv, envp });
     let Some((preload, nth)) = children::preload_for(program, envp) else {
@@ -437,17 +440,6 @@ impl Environment {
         }
         Some(Environment { strings, _room: memory })
     }
-}
-
-/// Returns the number of strings before the null pointer; 0 if `strings` is null. `None` if they
-/// cannot be read up to there.
-fn length(strings: Strings) -> Option<usize> {
-    let mut n = 0;
-    let string = |n| user::read::<u64>(strings.wrapping_add(n).expose_provenance() as u64);
-    while !strings.is_null() && string(n).ok()? != 0 {
-        n += 1;
-    }
-    Some(n)
 }
 
 /// Takes over what the program before exec has left. Called once, before `main`, when the
