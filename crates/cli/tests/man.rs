@@ -49,8 +49,8 @@ fn every_referenced_page_exists() {
 /// Variables of docs/INTERCEPTION.md are described, except those between softring and its command.
 #[test]
 fn variables_of_programs_are_described() {
-    const INTERNAL: [&str; 8] =
-        ["ABI", "DOOR", "NOTICE", "STAT", "RUN", "FOLLOWED", "LOCKED", "RULES"];
+    const INTERNAL: [&str; 9] =
+        ["ABI", "DOOR", "NOTICE", "STAT", "COMMAND", "RUN", "FOLLOWED", "LOCKED", "RULES"];
     let (dir, _) = pages();
     let run = fs::read_to_string(dir.path().join("softring-run.1")).unwrap();
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/INTERCEPTION.md");
