@@ -247,7 +247,7 @@ pub fn epoll_pwait2() -> io::Result<()> {
     // SAFETY: one event may be written to `event`; `zero` is only read.
     checked(unsafe {
         let (fd, n) = (set.as_raw_fd(), 1);
-        libc::syscall(libc::SYS_epoll_pwait2, fd, &raw mut event, n, &raw const zero, none, 8)
+        libc::syscall(libc::SYS_epoll_pwait2, fd, &raw mut event, n, &raw const zero, none, 8usize)
     })?;
     Ok(())
 }

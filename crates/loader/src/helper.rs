@@ -123,7 +123,8 @@ fn try_calls() {
     // SAFETY: the call copies a byte of this process; prctl(2) gets numbers.
     unsafe {
         let (from, to) = (&raw const from, &raw const to);
-        libc::syscall(libc::SYS_process_vm_writev, process::id(), from, 1, to, 1, 0);
+        let (one, flags) = (1usize, 0usize);
+        libc::syscall(libc::SYS_process_vm_writev, process::id(), from, one, to, one, flags);
         libc::prctl(libc::PR_SET_PTRACER, 0);
     }
 }

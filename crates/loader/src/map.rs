@@ -28,7 +28,8 @@ pub(crate) fn begin_in(program: &Stopped, library: &Library, helper: u32) -> Res
     close(program, library)?;
     let stack = anonymous(program, 0, STACK, libc::PROT_READ | libc::PROT_WRITE, STACK_HOW)?;
     let string = library.name.as_bytes_with_nul();
-    let name = stack + STACK - string.len() as u64;
+    // Its last word, which may be written by ptrace(2), ends before the memory does.
+    let name = (stack + STACK - string.len() as u64) & !63;
     let write = |e| Error::Trace("write memory", e);
     program.tracee.write(name, string).map_err(write)?;
     let start = Start {

@@ -156,10 +156,12 @@ impl Tracee {
             libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         let there = std::ptr::with_exposed_provenance_mut(at as usize);
         let remote = libc::iovec { iov_base: there, iov_len: bytes.len() };
-        let nr = libc::SYS_process_vm_writev;
+        // Of whole registers: what syscall(3) takes from the stack has no upper half otherwise.
+        let (nr, one, flags) = (libc::SYS_process_vm_writev, 1usize, 0usize);
         // SAFETY: the kernel reads both vectors and the bytes.
-        let done =
-            unsafe { libc::syscall(nr, self.0, &raw const local, 1, &raw const remote, 1, 0) };
+        let done = unsafe {
+            libc::syscall(nr, self.0, &raw const local, one, &raw const remote, one, flags)
+        };
         if usize::try_from(done) == Ok(bytes.len()) {
             return Ok(());
         }

@@ -272,8 +272,9 @@ impl Ring {
         let none = std::ptr::null::<u8>();
         // SAFETY: no pointer is passed but null; the SQEs point at memory of Slots, which lives
         // for good.
-        let n =
-            unsafe { libc::syscall(libc::SYS_io_uring_enter, fd, submit, want, flags, none, 0) };
+        let n = unsafe {
+            libc::syscall(libc::SYS_io_uring_enter, fd, submit, want, flags, none, 0usize)
+        };
         u32::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 
