@@ -75,11 +75,11 @@ impl Fd {
 
     /// Returns whether the file at `path` can be read.
     pub fn reads(path: *const c_char) -> bool {
-        Fd::open(libc::AT_FDCWD, path.expose_provenance(), libc::O_RDONLY).is_some()
+        Fd::open_at(path).is_some()
     }
 
     pub fn open_name(name: &Name) -> Option<Fd> {
-        Fd::open(libc::AT_FDCWD, name.text.as_ptr().expose_provenance(), libc::O_RDONLY)
+        Fd::open_at(name.as_ptr())
     }
 
     /// Opens a file to be read.

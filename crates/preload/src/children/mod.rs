@@ -20,7 +20,7 @@ use crate::{dynamic, raw};
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 pub use launch::Launch;
-pub use room::Room;
+pub use room::{Room, thread_ends};
 use softring_host::{c_library, refused, user};
 
 /// A program as an exec call names it.
@@ -68,11 +68,6 @@ pub fn start() {
     {
         RUN.store(run.cast_mut(), Relaxed);
     }
-}
-
-/// Gives back what children of the calling thread have left, which ends.
-pub fn thread_ends() {
-    room::thread_ends();
 }
 
 /// System calls needed to judge a program.
@@ -151,9 +146,10 @@ pub fn launch(
     argv: *const *const c_char,
     envp: *const *const c_char,
 ) -> Option<Launch> {
-    let of = |tell| Launch::of(program, flags, (argv, envp), tell);
-    let spared = LAUNCH_CALLS.into_iter().all(refused::spares);
-    starts_or_launches(program, envp, |tell| spared.then(|| of(tell)).flatten())
+    starts_or_launches(program, envp, |tell| {
+        let spared = LAUNCH_CALLS.into_iter().all(refused::spares);
+        if spared { Launch::of(program, flags, (argv, envp), tell) } else { None }
+    })
 }
 
 /// `launch` gets whether the program is to be told of if it starts without the library.
