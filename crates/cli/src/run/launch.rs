@@ -64,16 +64,11 @@ pub fn command(words: &[OsString]) -> u8 {
     };
     // The program inherits the library's file.
     let library = Library::open(launch.library);
-    let arranged = match &library {
-        Ok(library) => softring_loader::arrange(library, failed).err(),
-        Err(e) => {
-            failed(e);
-            None
-        }
+    // Without it, the program runs all the same.
+    let _ = match &library {
+        Ok(library) => softring_loader::arrange(library, failed).map_err(|e| failed(&e)),
+        Err(e) => Err(failed(e)),
     };
-    if let Some(e) = &arranged {
-        failed(e);
-    }
     let Ok(path) = CString::new(launch.path.as_bytes()) else { return fail::NOT_FOUND };
     let env: Vec<CString> = sys::environ().into_iter().map(restored).collect();
     let e = sys::execveat(launch.dir, &path, &launch.args, &env, launch.flags);
