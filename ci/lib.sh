@@ -239,6 +239,7 @@ fetch_source() {
 # runs inside the copy, with the kind as its argument. An earlier build stays.
 build_kinds() {
     local tree=$1 command=$2 kind
+    [ $# -gt 2 ] || die "nothing to build of $tree: no kind was named"
     for kind in "${@:3}"; do
         [ -e "$SOURCE/$kind/built" ] && continue
         rm -rf "${SOURCE:?}/$kind"

@@ -97,8 +97,8 @@ main() {
     SOURCE=$(cd "$SOURCE" && pwd)
     need gcc:gcc make:make dpkg-source:dpkg-dev
     [ -d "$SOURCE/libaio-$VERSION" ] || fetch_source libaio "$VERSION"
-    build_kinds "libaio-$VERSION" build
-    mapfile -t names < <(cd "$SOURCE/static/harness/cases" && printf '%s\n' *.p |
+    build_kinds "libaio-$VERSION" build "${kinds[@]}"
+    mapfile -t names < <(cd "$SOURCE/${kinds[0]}/harness/cases" && printf '%s\n' *.p |
         sed 's/\.p$//' | sort -n)
     [ ${#ONLY[@]} -gt 0 ] && names=("${ONLY[@]}")
     printf '%-8s %-4s' KIND TEST
