@@ -22,6 +22,9 @@ pub const CASES: &[Case] = &[
         Op(IORING_OP_NOP), Op(IORING_OP_READ),
     ], "an edge tells of room in the SQ, too, if a member asks for both"),
     case!("epoll_sets", many_members, [Op(IORING_OP_NOP)], "rings and pipes of one set are all told of, one at a time"),
+    case!("epoll_sets", set_in_a_set, [
+        Op(IORING_OP_NOP),
+    ], "a set in a set tells of a ring, and of none whose completions are taken"),
     legal!("epoll_sets", duplicated_set, [Op(IORING_OP_READ)], "a duplicate of the set is waited for"),
     legal!("epoll_sets", reused_fds, [Op(IORING_OP_NOP)], "a number that was a set or a ring means nothing of it later"),
     legal!("epoll_sets", polled_by_rings, [
@@ -195,6 +198,26 @@ fn room_by_edge(cx: &mut Cx) -> Outcome {
     cx.eq("both", set.wait_events(LONG), vec![READABLE | EPOLLOUT]);
     cx.is("changed", set.ctl(EPOLL_CTL_MOD, ring.fd, asked, 9), 0);
     cx.eq("armed anew", set.wait_events(LONG), vec![READABLE | EPOLLOUT]);
+    Ok(())
+}
+
+fn set_in_a_set(cx: &mut Cx) -> Outcome {
+    for (mode, name) in [(0, "level"), (EPOLLET, "edge")] {
+        let mut ring = cx.ring(4, 0)?;
+        let (inner, outer) = (Set::new()?, Set::new()?);
+        cx.is("inner", outer.ctl(EPOLL_CTL_ADD, inner.0.as_raw_fd(), READABLE | mode, 1), 0);
+        cx.is("ring", inner.ctl(EPOLL_CTL_ADD, ring.fd, READABLE | mode, 2), 0);
+        cx.eq(name, outer.wait_events(5), vec![]);
+        ready(cx, &mut ring);
+        cx.eq("told of", outer.wait_events(LONG), vec![READABLE]);
+        ready(cx, &mut ring);
+        cx.is("taken", ring.pop_all().len(), 2);
+        cx.eq("no more", outer.wait_events(5), vec![]);
+        cx.eq("nor inside", inner.wait_events(5), vec![]);
+        ready(cx, &mut ring);
+        cx.eq("again", outer.wait_events(LONG), vec![READABLE]);
+        cx.eq("inside", inner.wait_events(5), vec![READABLE]);
+    }
     Ok(())
 }
 

@@ -32,6 +32,8 @@ struct Sets {
     shared: Numbers,
     /// Flag, set once there has been a quiet set.
     used: AtomicBool,
+    /// Flag, set once a number in `shared` has been in `holds` as well.
+    held_shared: AtomicBool,
     /// Gives a quiet set the events of its rings; of who stands in front of the engine.
     reveal: OnceLock<fn(i32)>,
 }
@@ -43,6 +45,7 @@ static SETS: Sets = Sets {
     quiet: Numbers::new(),
     shared: Numbers::new(),
     used: AtomicBool::new(false),
+    held_shared: AtomicBool::new(false),
     reveal: OnceLock::new(),
 };
 
@@ -129,6 +132,9 @@ pub fn share(fd: i32) {
 fn share_first(fd: i32) {
     SETS.shared.set(fd, true);
     numbers(known_id(fd)).for_each(|other| SETS.shared.set(other, true));
+    if holds_ring(fd) {
+        SETS.held_shared.store(true, SeqCst);
+    }
     reveal(fd);
 }
 
@@ -164,12 +170,20 @@ pub fn any_quiet() -> bool {
     SETS.used.load(SeqCst) && SETS.quiet.0.iter().any(|word| word.load(SeqCst) != 0)
 }
 
+/// Returns whether there has been a set with a ring that others than epoll_wait(2) wait for.
+pub fn any_shared() -> bool {
+    SETS.held_shared.load(SeqCst)
+}
+
 /// Records whether the set with this id holds a ring, and whether it is quiet.
 pub fn mark(id: u32, holds: bool, quiet: bool) {
     if quiet {
         SETS.used.store(true, SeqCst);
     }
     for fd in numbers(id) {
+        if holds && SETS.shared.has(fd) {
+            SETS.held_shared.store(true, SeqCst);
+        }
         SETS.holds.set(fd, holds);
         SETS.quiet.set(fd, quiet);
     }
@@ -212,8 +226,9 @@ mod tests {
         closes(4095);
         assert!(!holds_ring(4095) && holds_ring(4093) && number(set) == Some(4093));
         assert!(can_be_quiet(4093) && !is_known(4096));
+        assert!(!any_shared());
         share(4093);
-        assert!(!can_be_quiet(4093) && can_be_quiet(4095));
+        assert!(!can_be_quiet(4093) && can_be_quiet(4095) && any_shared());
         closes(4093);
         assert!(number(set).is_none() && id(4095) != set);
     }

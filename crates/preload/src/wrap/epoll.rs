@@ -11,7 +11,8 @@
 //! waits on the set does, too, as a ring has one driver.
 //!
 //! A ring is readable while it holds completions; an eventfd stays readable until it is read. So
-//! the engine updates the stand-ins of revealed members before each wait on the set.
+//! the engine updates the stand-ins of revealed members before each wait on the set, or on another
+//! that may have the set as a member.
 #![allow(unsafe_code)]
 
 use super::wait::Limit;
@@ -410,16 +411,20 @@ pub(super) fn wait(
     ret
 }
 
-/// Updates the stand-ins of a set. `alone`: no other thread waits on it, so its rings may become
-/// quiet.
+/// Updates the stand-ins of a set, and of those that it may hold. `alone`: no other thread waits on
+/// it, so its rings may become quiet.
 pub(super) fn refresh(set: c_int, alone: bool) {
-    if sets::is_known(set) && !sets::holds_ring(set) {
+    let inner = sets::any_shared();
+    if sets::is_known(set) && !sets::holds_ring(set) && !inner {
         return;
     }
     let Some(mut list) = members_soon() else { return };
     let id = sets::id(set);
     for i in 0..list.len() {
         if list[i].set != id {
+            if inner && let Some(held) = sets::number(list[i].set) {
+                list[i].follow(held);
+            }
             continue;
         }
         list[i].follow(set);
