@@ -95,6 +95,8 @@ pub(crate) struct Faults {
     sq_decided: u64,
     /// Time for which the completions of what the current request cancels are held back, in ns.
     pub(crate) late: u64,
+    /// Flag, true in a forked child. It holds nothing back: a completion would end with the child.
+    pub(crate) forked: bool,
 }
 
 /// Returns the state of a new ring, if there is a plan.

@@ -39,7 +39,7 @@ impl Ctx {
     pub(crate) fn faults_end(&mut self, mut req: ReqBox) -> Option<ReqBox> {
         let Some(faults) = &mut self.faults else { return Some(req) };
         let now = Clock::Monotonic.now();
-        let burst = faults.burst.saturating_sub(now);
+        let (forked, burst) = (faults.forked, faults.burst.saturating_sub(now));
         let pending = faults.pending(req.fault);
         if core::mem::take(&mut pending.short) && req.res >= 0 && req.row.has(opdef::AIO) {
             // A short count of a read or write breaks a chain (`__io_complete_rw_common`).
@@ -47,7 +47,7 @@ impl Ctx {
         }
         let held = matches!(req.phase, Phase::Held);
         let own = core::mem::take(&mut pending.hold);
-        let hold = if held { 0 } else { own.max(burst) };
+        let hold = if held || forked { 0 } else { own.max(burst) };
         // A chain that breaks ends in order, a program may go by the order in which buffers of a
         // group are told, and a timeout that expires ends waits for more.
         let in_order = req.flags.contains(ReqFlags::WITH_CHAIN)

@@ -32,6 +32,9 @@ impl Ctx {
         self.reqs.modelled = ModelledSqes::default();
         self.stats.fork_child();
         self.trace.fork_child();
+        if let Some(faults) = &mut self.faults {
+            faults.forked = true;
+        }
         self.reqs.slab.timed = false;
         self.completion.counted_tail = self.mem.control.cq_tail().load(Relaxed);
         ring.watched.store(false, SeqCst);
