@@ -125,6 +125,25 @@ fn a_hang_tells_what_is_in_flight() {
 }
 
 #[test]
+fn a_moment_holds_for_all_seeds() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = program(dir.path()) else { return };
+    let program = program.to_str().unwrap();
+    // The checker fails where the program has not come to its end.
+    let early = ["--seeds=16", "--no-minimise", "--check", "grep -q 'b is'"];
+    let out = explore(dir.path(), &early, &[program]);
+    assert!(out.contains("16 runs"), "{out}");
+    let mut c = Command::new(ME);
+    c.args(["crash", "explore", "--crash", "end"]).args(early).arg("--with");
+    let o = c.arg(dir.path().join("empty")).args(["--", program]).output().unwrap();
+    assert_eq!(o.status.code(), Some(0), "{}", text(&o.stdout));
+    let mut c = Command::new(ME);
+    let o = c.args(["crash", "explore", "--crash", "seed=3", "--", "true"]).output().unwrap();
+    let said = text(&o.stderr);
+    assert!(said.contains("--crash: the campaign counts the seeds"), "{said}");
+}
+
+#[test]
 fn what_the_power_cut_left_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = program(dir.path()) else { return };

@@ -20,7 +20,7 @@ impl Display for At {
 
 impl Display for Spec {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        write!(f, "seed={},model={},{}", self.seed, self.model.name(), self.at)?;
+        write!(f, "seed={},model={},{}", self.seed, self.model.name(), self.moment())?;
         if self.large_sectors {
             f.write_str(",sector=4096")?;
         }

@@ -61,7 +61,8 @@ pub enum At {
 pub struct Spec {
     pub seed: u64,
     pub model: Model,
-    pub at: At,
+    /// Moment at which the power fails; none: not chosen, so the end of the program.
+    pub at: Option<At>,
     /// Unit that a disk writes as a whole: 512 or, if set, 4096 bytes.
     pub large_sectors: bool,
     /// The directory; none: the working directory.
@@ -75,6 +76,11 @@ const NAMES: [&str; 10] =
     ["seed", "model", "sector", "dir", "only", "end", "request", "fsync", "time", "marker"];
 
 impl Spec {
+    /// Returns when the power fails.
+    pub fn moment(&self) -> &At {
+        self.at.as_ref().unwrap_or(&At::End)
+    }
+
     /// Parses a SPEC.
     ///
     /// # Errors
@@ -89,7 +95,7 @@ impl Spec {
             };
             let Some(value) = value else {
                 match key.text() {
-                    "end" => spec.at = At::End,
+                    "end" => spec.at = Some(At::End),
                     name if NAMES.contains(&name) => {
                         return Err(item.error(format!("{name} needs a value, as {name}=...")));
                     }
@@ -108,14 +114,14 @@ impl Spec {
                 "dir" => spec.dir = Some(plain(value)),
                 "only" => spec.only = Some(numbers(value)?),
                 name => {
-                    spec.at = match name {
+                    spec.at = Some(match name {
                         "request" => At::Request(from_one(value, "a request")?),
                         "fsync" => At::Sync(from_one(value, "an fsync")?),
                         "time" => At::Time(ns(value)?),
                         "marker" => At::Marker(plain(value)),
                         "end" => return Err(value.error("end has no value")),
                         name => return Err(unknown(key, name)),
-                    };
+                    });
                     once(&mut point, item)?;
                 }
             }

@@ -360,7 +360,7 @@ fn a_spec_prints_as_it_parses() {
     ] {
         assert_eq!(Spec::parse(text).unwrap().to_string(), text);
     }
-    assert_eq!(Spec::parse("fsync=3").unwrap().at, At::Sync(3));
+    assert_eq!(Spec::parse("fsync=3").unwrap().at, Some(At::Sync(3)));
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl Recorder {
     /// The power fails before it.
     pub fn count(&mut self, syncs: bool, label: Label) -> Result<u64, Cut> {
         let (n, sync) = (self.requests + 1, self.syncs + u64::from(syncs));
-        match self.spec.at {
+        match *self.spec.moment() {
             At::Request(at) if at == n => return Err(Cut),
             At::Sync(at) if syncs && at == sync => return Err(Cut),
             _ => {}

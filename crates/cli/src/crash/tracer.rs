@@ -51,7 +51,7 @@ impl<'a> Tracer<'a> {
 
     /// Follows the program until it has ended, or the power has failed; then nothing of it is left.
     pub fn run(&mut self) -> std::io::Result<End> {
-        let due = match self.recorder.spec.at {
+        let due = match *self.recorder.spec.moment() {
             At::Time(ns) => Some(Instant::now() + Duration::from_nanos(ns)),
             _ => None,
         };
@@ -172,7 +172,7 @@ impl<'a> Tracer<'a> {
     }
 
     fn has_marker(&self, tid: i32, kind: &Kind) -> bool {
-        let At::Marker(text) = &self.recorder.spec.at else { return false };
+        let At::Marker(text) = self.recorder.spec.moment() else { return false };
         let Kind::Change { of: Of::Fd(_), counted: true, .. } = kind else { return false };
         let Ok(call) = ptrace::call(tid) else { return false };
         let tracee = Tracee(tid);

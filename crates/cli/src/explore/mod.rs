@@ -58,7 +58,13 @@ pub fn crash_command(args: &CrashExploreArgs) -> anyhow::Result<()> {
     if let Some(ExploreOf::Merge(args)) = &args.explore.of {
         return merge(args);
     }
-    let spec = args.crash.as_deref().map_or_else(|| Ok(CrashSpec::default()), crash::spec_of)?;
+    let spec = match args.crash.as_deref() {
+        None => CrashSpec::default(),
+        Some(text) => {
+            refuse_seed(text, "--crash")?;
+            crash::spec_of(text)?
+        }
+    };
     campaign(&args.explore, Some(spec))
 }
 
@@ -81,7 +87,7 @@ fn campaign(args: &ExploreArgs, cuts: Option<CrashSpec>) -> anyhow::Result<()> {
             Plan::Faults(spec)
         }
         Some(spec) => {
-            let whole = CrashSpec { at: At::End, only: Some([0].into()), ..spec.clone() };
+            let whole = CrashSpec { at: Some(At::End), only: Some([0].into()), ..spec.clone() };
             let counts = passes(&setup, Some(whole.to_string()))?;
             let (requests, syncs) = counts.unwrap_or((0, 0));
             Plan::Cuts(Cuts { spec, requests, syncs })
@@ -129,11 +135,17 @@ fn spec_of(args: &ExploreArgs) -> anyhow::Result<Option<Spec>> {
     if text == "none" {
         return Ok(None);
     }
-    if text.to_string_lossy().split(',').any(|item| item.trim().starts_with("seed=")) {
-        let hint = "leave seed= out; --seeds 7..8 tries one seed";
-        return Err(fail::usage("--faults: softring explore counts the seeds", hint));
-    }
+    refuse_seed(&text, "--faults")?;
     faults::spec_of(&text).map(Some)
+}
+
+/// Refuses a SPEC with a seed.
+fn refuse_seed(spec: &OsStr, option: &str) -> anyhow::Result<()> {
+    if spec.to_string_lossy().split(',').any(|item| item.trim().starts_with("seed=")) {
+        let hint = "leave seed= out; --seeds 7..8 tries one seed";
+        return Err(fail::usage(format!("{option}: the campaign counts the seeds"), hint));
+    }
+    Ok(())
 }
 
 /// Returns how many runs there are at the same time. Runs that share a folder would meet.

@@ -55,16 +55,14 @@ impl Cuts {
     pub fn of_seed(&self, seed: u64) -> softring_crash::Spec {
         let random = hash(seed, &[u64::from_be_bytes(*b"powercut")]);
         let point = random >> 8;
-        let at = match self.spec.at {
-            At::End if self.syncs > 0 && random.is_multiple_of(2) => {
-                At::Sync(1 + point % self.syncs)
-            }
-            At::End => match point % (self.requests + 1) {
+        let at = match &self.spec.at {
+            Some(chosen) => chosen.clone(),
+            None if self.syncs > 0 && random.is_multiple_of(2) => At::Sync(1 + point % self.syncs),
+            None => match point % (self.requests + 1) {
                 0 => At::End,
                 n => At::Request(n),
             },
-            ref chosen => chosen.clone(),
         };
-        softring_crash::Spec { seed, at, ..self.spec.clone() }
+        softring_crash::Spec { seed, at: Some(at), ..self.spec.clone() }
     }
 }
