@@ -225,23 +225,22 @@ fn usage_errors_end_with_2() {
     }
 }
 
-#[test]
-fn ctrl_c_ends_with_the_table_so_far() {
-    if !library() {
-        return;
-    }
+/// Stops a campaign by SIGINT in its fourth run, whose second has failed.
+fn stopped_ends_with_the_table_so_far(words: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let (json, there) = (dir.path().join("result.json"), dir.path().join("there"));
+    let empty = dir.path().join("empty");
+    fs::create_dir(&empty).unwrap();
     let script = format!(
-        "case $SOFTRING_SEED in 1) echo bad >&2; exit 1;; 3) : > {}; sleep 1000;; esac",
+        "echo data >f; case $SOFTRING_SEED in 1) echo bad >&2; exit 1;; \
+         3) : > {}; sleep 1000;; esac",
         there.display()
     );
     // What starts the tests in the background may have SIGINT ignored, and an explorer keeps that.
     let mut c = Command::new("env");
-    c.args(["--default-signal=INT", ME]);
-    c.args(["explore", "--faults=none", "--seeds=1000", "--json"]).arg(&json);
-    c.args(["--", "sh", "-c", &script]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = c.spawn().unwrap();
+    c.args(["--default-signal=INT", ME]).args(words).args(["--seeds=1000", "--jobs=1", "--json"]);
+    c.arg(&json).arg("--with").arg(&empty).args(["--", "sh", "-c", &script]);
+    let child = c.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let start = Instant::now();
     while !there.exists() {
         assert!(start.elapsed() < Duration::from_secs(60), "seed 3 is not tried");
@@ -250,14 +249,23 @@ fn ctrl_c_ends_with_the_table_so_far() {
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     let o = child.wait_with_output().unwrap();
-    assert_eq!(o.status.signal(), Some(2), "{}", text(&o.stderr));
+    assert_eq!(o.status.signal(), Some(2), "{words:?}: {}", text(&o.stderr));
     let out = text(&o.stdout);
     assert!(
         out.contains("3 runs") && out.contains("1 failed, all alike; stopped by a signal"),
-        "{out}"
+        "{words:?}: {out}"
     );
     let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
     assert_eq!(report["stopped"], true, "{report}");
+}
+
+#[test]
+fn ctrl_c_ends_with_the_table_so_far() {
+    if !library() {
+        return;
+    }
+    stopped_ends_with_the_table_so_far(&["explore", "--faults=none"]);
+    stopped_ends_with_the_table_so_far(&["crash", "explore", "--crash=end"]);
 }
 
 /// Runs a campaign in shares, each of which finds its number in the environment; returns their
