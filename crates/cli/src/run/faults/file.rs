@@ -65,6 +65,7 @@ fn of_table(key: &str, table: &Table) -> Result<String, String> {
     for name in FILTERS {
         let Some(value) = table.get(name) else { continue };
         let value = match value.as_array() {
+            Some(_) if name != "op" => return Err(format!("{key}: {name} has one value")),
             Some(list) => {
                 let names = list.iter().map(|v| text_of(key, v)).collect::<Result<Vec<_>, _>>()?;
                 names.join("+")
@@ -112,6 +113,7 @@ mod tests {
             ("shrt-read = 1", "shrt-read: there is no fault shrt-read; did you mean short-read?"),
             ("eio = 2", "eio: a chance is a number from 0 to 1"),
             ("eio = { chance = 1, colour = 1 }", "eio: there is no key colour"),
+            ("eio = { chance = 1, path = [\"a\", \"b\"] }", "eio: path has one value"),
             ("eio = true", "eio: must be a number, a string or a table"),
             ("eio = ", "TOML parse error at line 1"),
         ] {
