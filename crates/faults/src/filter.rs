@@ -106,6 +106,14 @@ pub fn op_name(op: u8) -> &'static str {
     softring_uapi::op_name(op).unwrap_or(ENTER)
 }
 
+/// Returns the opcode of a name of [`op_name`].
+pub(crate) fn op_named(name: &str) -> Option<u8> {
+    if name == ENTER {
+        return Some(ENTER_OP);
+    }
+    (0..IORING_OP_LAST).find(|&op| op_name(op) == name)
+}
+
 /// Kind of the file behind a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

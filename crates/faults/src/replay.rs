@@ -6,14 +6,14 @@ use alloc::string::String;
 
 use crate::decide::Subject;
 use crate::fault::Fault;
-use crate::filter::{ENTER, ENTER_OP};
+use crate::filter::op_named;
 use crate::log::{Head, Line};
 
-/// The faults of a log, by ring, request and fault. Calls of `io_uring_enter(2)` are counted apart
-/// from requests.
+/// The faults of a log, by ring, opcode, request and fault. A request with another opcode is not
+/// the one that had the fault: the program is another one, or does something else this time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
-    values: BTreeMap<(u32, bool, u64, Fault), u64>,
+    values: BTreeMap<(u32, u8, u64, Fault), u64>,
 }
 
 impl Replay {
@@ -40,17 +40,18 @@ impl Replay {
     /// Adds the fault of a line.
     ///
     /// # Errors
-    /// There is no such fault.
+    /// There is no such fault or operation.
     pub fn add(&mut self, line: &Line) -> Result<(), String> {
         let fault = Fault::named(&line.fault);
         let fault = fault.ok_or_else(|| format!("there is no fault {}", line.fault))?;
-        self.values.insert((line.ring, line.op == ENTER, line.request, fault), line.value);
+        let op = op_named(&line.op).ok_or_else(|| format!("there is no operation {}", line.op))?;
+        self.values.insert((line.ring, op, line.request, fault), line.value);
         Ok(())
     }
 
     /// Returns the value of a fault for a request.
     pub(crate) fn value(&self, subject: &Subject<'_>, fault: Fault) -> Option<u64> {
-        let key = (subject.ring, subject.op == ENTER_OP, subject.request, fault);
+        let key = (subject.ring, subject.op, subject.request, fault);
         self.values.get(&key).copied()
     }
 

@@ -90,11 +90,15 @@ fn a_replay_injects_what_the_log_has() {
         assert_eq!(plan.decide(&mut state, Fault::Eintr, &read), None);
         let enter = subject(request, crate::filter::ENTER_OP);
         assert_eq!(plan.decide(&mut state, Fault::Eintr, &enter).is_some(), request == 5);
+        // Another program makes another request there.
+        let write = subject(request, IORING_OP_WRITE);
+        assert_eq!(plan.decide(&mut state, Fault::ShortRead, &write), None);
     }
     for (bad, why) in [
         ("", "the log is empty"),
         ("{}", "line 1: the first line has no member softring-faults"),
         (&log.replace("eintr", "flood"), "line 3: there is no fault flood"),
+        (&log.replace("ENTER", "LEAVE"), "line 3: there is no operation LEAVE"),
         (&log.replace("\"value\":7,", ""), "line 2: ring, request, fault or value is missing"),
     ] {
         assert_eq!(Replay::parse(bad), Err(String::from(why)));
