@@ -12,7 +12,7 @@ pub const CASES: &[Case] = &[
     case!("eventfd", async_memory_file, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "an async eventfd is signalled for files in memory, whose requests run in a worker"),
     case!("eventfd", eventfd_disabled, [Reg(IORING_REGISTER_EVENTFD)], "the CQ flag EVENTFD_DISABLED silences the eventfd"),
     case!("eventfd", eventfd_by_syscall_poll, [Reg(IORING_REGISTER_EVENTFD)], "a late completion wakes a thread that polls the eventfd"),
-    any_order!("eventfd", batches, [Reg(IORING_REGISTER_EVENTFD)], "the eventfd counts a batch once, and completions of workers one by one"),
+    case!("eventfd", batches, [Reg(IORING_REGISTER_EVENTFD)], "the eventfd counts a batch once, and completions of workers one by one"),
     case!("eventfd", connects, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_CONNECT)], "a connect signals the eventfd separately from its batch"),
     legal!("eventfd", drained, [
         Sqe(IOSQE_IO_DRAIN), Setup(IORING_SETUP_DEFER_TASKRUN),
@@ -20,7 +20,7 @@ pub const CASES: &[Case] = &[
     legal!("eventfd", tags, [Reg(IORING_REGISTER_FILES2), Reg(IORING_REGISTER_EVENTFD)], "each posted tag signals the eventfd"),
     case!("eventfd", messages, [Op(IORING_OP_MSG_RING), Reg(IORING_REGISTER_EVENTFD)], "each message signals the eventfd, also a message to the same ring"),
     case!("eventfd", poll_of_other_file, [Reg(IORING_REGISTER_EVENTFD), Setup(IORING_SETUP_DEFER_TASKRUN)], "a poll of another file does not signal the eventfd"),
-    any_order!("eventfd", blocking_eventfd_write, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_WRITE)], "a write to a blocking eventfd runs in a worker, and its failure is task work"),
+    case!("eventfd", blocking_eventfd_write, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_WRITE)], "a write to a blocking eventfd runs in a worker, and its failure is task work"),
     case!("eventfd", own_eventfd_polled, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_POLL_ADD)], "a multishot poll of the ring's own eventfd ends when the ring signals it"),
     case!("eventfd", overflow, [Reg(IORING_REGISTER_EVENTFD), Trap("overflow")], "what overflowed is told of again when it finds room"),
     case!("eventfd", overflow_async, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Trap("overflow")], "but not to an async eventfd"),

@@ -18,7 +18,7 @@ pub const CASES: &[Case] = &[
     legal!("fuzz_found_conn", read_of_ring, [Op(IORING_OP_READ), Sqe(IOSQE_BUFFER_SELECT)], "a read of a ring picks a buffer before it fails"),
     any_order!("fuzz_found_conn", cancel_in_worker, [Op(IORING_OP_ASYNC_CANCEL)], "a cancel in a worker runs after ready requests have ended"),
     any_order!("fuzz_found_conn", unix_error_queue, [Op(IORING_OP_RECV)], "a read of the error queue of a local socket waits for data in a worker"),
-    any_order!("fuzz_found_conn", poll_remove_behind_wake, [Op(IORING_OP_POLL_REMOVE), Sqe(IOSQE_IO_LINK)], "a POLL_REMOVE linked behind a wake-up finds that the poll has completed"),
+    case!("fuzz_found_conn", poll_remove_behind_wake, [Op(IORING_OP_POLL_REMOVE), Sqe(IOSQE_IO_LINK)], "a POLL_REMOVE linked behind a wake-up finds that the poll has completed"),
     legal!("fuzz_found_conn", chain_behind_ring, [Op(IORING_OP_FTRUNCATE), Sqe(IOSQE_IO_LINK)], "a chain goes on after a request that a ring refuses, if it would go on for a file"),
 ];
 

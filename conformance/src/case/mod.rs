@@ -28,12 +28,16 @@ pub enum Cover {
     Trap(&'static str),
 }
 
-/// Conditions under which a case has its transcript, the least first.
+/// Conditions under which a case has its transcript, the least first. What a case promises must
+/// hold wherever a fault can happen, not only at some seeds: `docs/HACKING.md` has the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holds {
-    /// A calm kernel posts completions in its usual order.
+    /// A calm kernel posts completions in its usual order: the case promises which comes first, how
+    /// many come together, or that one comes within some time.
     Usual,
-    /// Completions come in any order, and late, as by the faults of the preset `order`.
+    /// Completions come in any order, and late, as by the faults of the preset `order`. The case
+    /// promises a whole count of bytes, that a request is not interrupted, or that a multishot
+    /// request goes on.
     AnyOrder,
     /// All faults of the preset `legal`: no count of bytes that may be short is in it, no request
     /// that may end with EINTR or EAGAIN, and no multishot request that may end. The client calls

@@ -10,7 +10,7 @@ pub const CASES: &[Case] = &[
     any_order!("no_socket", path, [Sqe(IOSQE_BUFFER_SELECT)], "an O_PATH descriptor, or a closed one, fails before a buffer is picked"),
     legal!("no_socket", flags, [Op(IORING_OP_SENDMSG), Op(IORING_OP_SEND)], "a file that is not a socket fails before a bad flag or an empty vector"),
     any_order!("no_socket", nonblocking, [Op(IORING_OP_RECVMSG)], "in an unterminated chain a RECVMSG of a non-blocking socket does not wait"),
-    any_order!("no_socket", linked_behind_memory_file, [Op(IORING_OP_READ), Reg(IORING_REGISTER_EVENTFD_ASYNC)], "a request linked behind I/O on a file in memory runs in a worker"),
+    case!("no_socket", linked_behind_memory_file, [Op(IORING_OP_READ), Reg(IORING_REGISTER_EVENTFD_ASYNC)], "a request linked behind I/O on a file in memory runs in a worker"),
 ];
 
 fn select(opcode: u8, fd: i32) -> io_uring_sqe {

@@ -14,16 +14,16 @@ pub const CASES: &[Case] = &[
     any_order!("pbuf_inc", messages, [
         Op(IORING_OP_RECVMSG),
     ], "messages lie one after the other in one buffer, each with its header"),
-    any_order!("pbuf_inc", messages_no_header_room, [
+    case!("pbuf_inc", messages_no_header_room, [
         Op(IORING_OP_RECVMSG),
     ], "the request ends if the rest is too small for a header"),
-    any_order!("pbuf_inc", messages_truncated, [
+    case!("pbuf_inc", messages_truncated, [
         Op(IORING_OP_RECVMSG),
     ], "a message that does not fit is truncated, and uses up the rest"),
-    any_order!("pbuf_inc", messages_names_and_control, [
+    case!("pbuf_inc", messages_names_and_control, [
         Op(IORING_OP_RECVMSG),
     ], "the buffer holds names and control data, too"),
-    any_order!("pbuf_inc", messages_stream, [
+    case!("pbuf_inc", messages_stream, [
         Op(IORING_OP_RECVMSG),
     ], "parts of a stream continue from buffer to buffer"),
     legal!("pbuf_inc", messages_empty, [

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 
 pub const CASES: &[Case] = &[
-    any_order!("pbuf_waits", first_ring_buffer_limits, [
+    case!("pbuf_waits", first_ring_buffer_limits, [
         Op(IORING_OP_READ), Op(IORING_OP_READ_MULTISHOT), Op(IORING_OP_RECV),
         Op(IORING_OP_RECVMSG), Reg(IORING_REGISTER_PBUF_RING),
     ], "the first picked buffer of a ring limits later attempts"),

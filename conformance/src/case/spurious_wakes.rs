@@ -14,7 +14,7 @@ pub const CASES: &[Case] = &[
     legal!("spurious_wakes", urgent_byte, [Op(IORING_OP_SEND)], "an incoming urgent byte does not end a bundle that waits for room"),
     case!("spurious_wakes", urgent_byte_waiting_send, [Op(IORING_OP_SEND), Op(IORING_OP_ASYNC_CANCEL)], "an urgent byte does not send a waiting send to a worker, and room wakes it"),
     any_order!("spurious_wakes", multishot_accept_shutdown, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT behind another still waits on a shut-down listener"),
-    any_order!("spurious_wakes", error_already_received, [Op(IORING_OP_POLL_ADD)], "a poll does not report an error that a receive has taken"),
+    case!("spurious_wakes", error_already_received, [Op(IORING_OP_POLL_ADD)], "a poll does not report an error that a receive has taken"),
     any_order!("spurious_wakes", urgent_receive_shutdown, [Op(IORING_OP_RECV), Op(IORING_OP_SHUTDOWN)], "shutting down sending wakes a receive of an urgent byte"),
     any_order!("spurious_wakes", eventfd_zero_write, [Op(IORING_OP_POLL_ADD)], "a write of 0 wakes a poll of an eventfd"),
     any_order!("spurious_wakes", datagram_shutdown_in_worker, [Sqe(IOSQE_ASYNC), Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG), Op(IORING_OP_READ)], "in a worker, a receive of datagrams ends with 0 on a socket that is shut down for receiving"),

@@ -16,7 +16,7 @@ pub const CASES: &[Case] = &[
     case!("worker", dontwait_fails, [Reg(IORING_REGISTER_EVENTFD_ASYNC)], "a network request that may not wait ends by task work in a worker"),
     any_order!("worker", deferred_eventfd, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "with DEFER_TASKRUN the eventfd reports a worker's task work, not its CQEs"),
     legal!("worker", deferred_armed_request, [Reg(IORING_REGISTER_EVENTFD_ASYNC), Setup(IORING_SETUP_DEFER_TASKRUN)], "with DEFER_TASKRUN the eventfd does not report the end of a request that a worker armed"),
-    any_order!("worker", deferred_poll_removed, [Op(IORING_OP_POLL_ADD), Setup(IORING_SETUP_DEFER_TASKRUN)], "a multishot poll that a worker armed can be removed although its file is ready"),
+    case!("worker", deferred_poll_removed, [Op(IORING_OP_POLL_ADD), Setup(IORING_SETUP_DEFER_TASKRUN)], "a multishot poll that a worker armed can be removed although its file is ready"),
     any_order!("worker", continues_chain, [Sqe(IOSQE_IO_HARDLINK), Op(IORING_OP_ACCEPT)], "linked requests continue in the worker, unless task work ended the request before"),
     any_order!("worker", multishot_accept_dontwait, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT armed by a worker ends with DONTWAIT after an attempt in vain"),
 ];
