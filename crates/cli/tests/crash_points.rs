@@ -124,6 +124,40 @@ fn a_hang_tells_what_is_in_flight() {
     }
 }
 
+/// Writes a file without a ring, and syncs it or not.
+const STATIC: &str = r#"
+#include <fcntl.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+	int fd = open("a", O_WRONLY | O_CREAT, 0600), folder = open(".", O_RDONLY);
+
+	write(fd, "twelve bytes", 12);
+	if (argc > 1)
+		return fsync(fd) || fsync(folder);
+	return 0;
+}
+"#;
+
+#[test]
+fn static_programs_are_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = build(dir.path(), "static", &["-static"], STATIC).filter(|_| library())
+    else {
+        return;
+    };
+    let kept = |words: &[&str]| {
+        let cuts = (0..8).map(|seed| cut(&program, &format!("seed={seed},end"), words));
+        cuts.filter(|(o, files)| {
+            assert_eq!(o.status.code(), Some(0), "{}", text(&o.stderr));
+            files.as_slice() == [("a".to_owned(), 12)]
+        })
+        .count()
+    };
+    assert_eq!(kept(&["synced"]), 8);
+    assert!(kept(&[]) < 8);
+}
+
 #[test]
 fn a_moment_holds_for_all_seeds() {
     let dir = tempfile::tempdir().unwrap();

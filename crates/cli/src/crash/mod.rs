@@ -18,7 +18,8 @@ mod tracee;
 mod tracer;
 
 use crate::cli::{CrashArgs, Engine, RunArgs, UnderArgs};
-use crate::run::faults;
+use crate::run::target::{self, Trouble};
+use crate::run::{self, faults};
 use crate::{fail, files, signals, sys};
 use anyhow::Context;
 use recorder::Recorder;
@@ -85,8 +86,16 @@ pub fn run(args: &RunArgs, crash: &CrashArgs, spec: Spec) -> anyhow::Result<()> 
     }
 }
 
-/// Returns the command that puts softring's rings under the program.
+/// Returns the command that puts softring's rings under the program. A static program is started as
+/// it is: the library is mapped by ptrace(2), and here somebody traces the program already.
 fn inner(args: &RunArgs) -> anyhow::Result<Vec<OsString>> {
+    let troubles = args.command.first().and_then(|name| run::find_program(name).ok());
+    let troubles = troubles.map_or_else(Vec::new, |path| target::examine(&path, args.under.deny));
+    if let [Trouble::Static { what, .. }] = troubles.as_slice() {
+        let hint = "link the program dynamically, if it has rings: see docs/CRASH.md";
+        run::warn(&args.under, &format!("{what}; under --crash it gets no ring"), hint);
+        return Ok(args.command.clone());
+    }
     let own = files::own_exe().context("cannot find this program's own file")?;
     let under = UnderArgs { engine: Some(Engine::User), ..args.under.clone() };
     let mut words = vec![own.into_os_string(), "run".into()];

@@ -10,7 +10,7 @@ pub mod mapped;
 mod named;
 mod needed;
 mod options;
-mod target;
+pub mod target;
 
 use crate::cli::{Engine, RunArgs, UnderArgs, name_of};
 use crate::{crash, deny, fail, files, out, sys};
@@ -209,7 +209,8 @@ fn judge(under: &UnderArgs, troubles: Vec<Trouble>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn warn(under: &UnderArgs, what: &str, hint: &str) {
+/// Prints a warning and its next step, unless the run is to be quiet.
+pub fn warn(under: &UnderArgs, what: &str, hint: &str) {
     if !options::quiet(under) {
         out::note(&format!("warning: {what}"));
         out::note(&format!("hint: {hint}"));
