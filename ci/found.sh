@@ -83,17 +83,30 @@ node_rows() {
     row found 'node files' short-read=0.05 "${node[@]}"
 }
 
+# Each run fills a copy of the store, and verifies it.
+mariadb_rows() {
+    local made=$SCRATCH/made store="bash $TOP/ci/found/mariadb-store.sh"
+    wanted mariadb || return 0
+    mkdir "$made"
+    (cd "$made" && $store make fsync) >"$LOGS/make.log" 2>&1 ||
+        die "the server makes no tables: $(tail -n 1 "$LOGS/make.log")"
+    local run="cp -a '$made'/. . && $store fill fsync >told && $store verify fsync <told"
+    row passes mariadb legal,eagain=0 sh -c "$run"
+    row found mariadb eagain=0.05@op=ENTER sh -c "$run"
+}
+
 main() {
     SEEDS=${SEEDS:-$([ -n "$QUICK" ] && echo 4 || echo 20)}
     scratch found
     keep_logs
     mkdir -p "$SCRATCH/empty"
     need_softring
-    need fio:fio qemu-img:qemu-utils node:nodejs
+    need fio:fio qemu-img:qemu-utils node:nodejs mariadbd:mariadb-server
     printf '%-26s %-36s %5s %7s\n' PROGRAM FAULTS SEEDS FAILED
     fio_rows
     qemu_rows
     node_rows
+    mariadb_rows
     [ "$BAD" = 0 ] || echo "$BAD rows fail that docs/FOUND.md does not explain"
     [ "$BAD" = 0 ]
 }
