@@ -56,7 +56,7 @@ use core::ffi::{c_int, c_void};
 use core::mem::offset_of;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize};
 
 use crate::os::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
@@ -75,8 +75,11 @@ pub const FACTOR: usize = 0x5bd1_e995;
 const VALUES: usize = 128;
 /// Most that a value may be aligned to.
 const ALIGNED: usize = 64;
-/// Bytes of the first thread's block, which needs no mapping.
-const FIRST_LEN: usize = 2048;
+/// Bytes of a block that needs no mapping, and the number of such blocks. The first is the first
+/// thread's; the others are for threads for which no memory can be mapped, as after
+/// mlockall(MCL_FUTURE) with a low RLIMIT_MEMLOCK.
+const OWN_LEN: usize = 2048;
+const OWN: usize = 64;
 
 /// Offset of [`Words`] in a block, for assembly.
 pub const WORDS: usize = offset_of!(Block, words);
@@ -109,18 +112,19 @@ const _: () = assert!(offset_of!(OfProcess, heads) == 0);
 
 #[repr(C, align(64))]
 #[derive(Debug)]
-struct First(UnsafeCell<[u8; FIRST_LEN]>);
+struct Own(UnsafeCell<[[u8; OWN_LEN]; OWN]>);
 
-// SAFETY: `first_taken` gives it to one thread.
-unsafe impl Sync for First {}
+// SAFETY: `own_taken` gives each block to one thread.
+unsafe impl Sync for Own {}
 
 /// State of this module, once per process.
 #[repr(C)]
 #[derive(Debug)]
 pub struct OfProcess {
     heads: [AtomicPtr<Block>; HEADS_LEN],
-    first: First,
-    first_taken: AtomicBool,
+    own: Own,
+    /// Number of blocks of `own` that are taken, or more.
+    own_taken: AtomicUsize,
     /// Function that a thread runs before it gives up its block.
     on_end: OnceLock<fn()>,
     /// Key as pthread_key_create(3) numbers it.
@@ -132,8 +136,8 @@ pub struct OfProcess {
 /// owner, and has the next one at [`NEXT`].
 pub static PROCESS: OfProcess = OfProcess {
     heads: [const { AtomicPtr::new(null_mut()) }; HEADS_LEN],
-    first: First(UnsafeCell::new([0; FIRST_LEN])),
-    first_taken: AtomicBool::new(false),
+    own: Own(UnsafeCell::new([[0; OWN_LEN]; OWN])),
+    own_taken: AtomicUsize::new(0),
     on_end: OnceLock::new(),
     key: OnceLock::new(),
 };
@@ -233,17 +237,27 @@ pub(crate) fn numbered(tid: u32) {
     block().tid.store(tid, Relaxed);
 }
 
-/// Adds a block to the table. Without memory for it the process ends, as it does if the C library
-/// has none for its thread-local storage.
-fn add(owner: usize) -> &'static Block {
-    let len = VALUES + first_values().len();
-    let at = if len <= FIRST_LEN && !PROCESS.first_taken.swap(true, Relaxed) {
-        PROCESS.first.0.get().cast()
-    } else {
-        let (prot, null) = (ProtFlags::READ | ProtFlags::WRITE, null_mut());
-        // SAFETY: a fresh anonymous mapping overlays nothing.
-        unsafe { mmap_anonymous(null, len, prot, MapFlags::PRIVATE) }.unwrap_or_else(|_| ends())
+/// Returns memory for a block. Without any the process ends, as it does if the C library has none
+/// for its thread-local storage.
+fn room(len: usize) -> *mut c_void {
+    let own = || {
+        let n = PROCESS.own_taken.fetch_add(1, Relaxed);
+        let all = PROCESS.own.0.get().cast::<[u8; OWN_LEN]>();
+        (n < OWN && len <= OWN_LEN).then(|| all.wrapping_add(n).cast())
     };
+    let is_first = PROCESS.own_taken.load(Relaxed) == 0;
+    let first = if is_first { own() } else { None };
+    let (prot, null) = (ProtFlags::READ | ProtFlags::WRITE, null_mut());
+    first
+        // SAFETY: a fresh anonymous mapping overlays nothing.
+        .or_else(|| unsafe { mmap_anonymous(null, len, prot, MapFlags::PRIVATE) }.ok())
+        .or_else(own)
+        .unwrap_or_else(|| ends())
+}
+
+/// Adds a block to the table.
+fn add(owner: usize) -> &'static Block {
+    let at = room(VALUES + first_values().len());
     let block = at.cast::<Block>();
     let values = block.expose_provenance() + VALUES;
     let distance = values.wrapping_sub(first_values().start);

@@ -342,12 +342,23 @@ impl Heap {
         for at in (0..TRIES).map(|n| ((me >> 12) + n) % SHARDS) {
             if let Some(shard) = self.shards[at].try_lock(me) {
                 let block = shard.pop(class).or_else(|| shard.refill(class, size, at));
+                let block = block.or_else(|| self.of_others(me, class, size));
                 return block.map_or(null_mut(), <*mut Free>::cast);
             }
             core::hint::spin_loop();
         }
         // All shards are locked by threads that were stopped there or left by siglongjmp(3).
         single_region(size).map_or(null_mut(), pointer)
+    }
+
+    /// Returns a block of a shard that still has memory, when there is none for a region. A shard
+    /// that another thread has locked is tried again.
+    #[cold]
+    fn of_others(&self, me: usize, class: usize, size: usize) -> Option<Block> {
+        (0..16 * SHARDS).find_map(|n| {
+            let shard = self.shards[n % SHARDS].try_lock(me)?;
+            shard.pop(class).or_else(|| shard.refill(class, size, n % SHARDS))
+        })
     }
 
     /// # Safety
