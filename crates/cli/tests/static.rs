@@ -99,8 +99,9 @@ fn static_programs_poll_and_duplicate_rings() {
     }
     let source = include_str!("common/polls.c");
     for (compiler, how) in [
-        ("cc", &["-static"][..]),
-        ("musl-gcc", &[&["-static"], KERNEL].concat()),
+        ("cc", &["-static", "-DBY_NUMBER"][..]),
+        ("musl-gcc", &[&["-static", "-DBY_NUMBER"], KERNEL].concat()),
+        // musl-gcc makes a dynamic program of it.
         ("musl-gcc", &[&["-static-pie", "-fPIE"], KERNEL].concat()),
     ] {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-/* Polls a ring by each function of the C library, also by a duplicate of its descriptor. */
+/* Polls a ring by each function of the C library, also by a duplicate of its descriptor. With
+ * BY_NUMBER by syscall(2), too. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -74,7 +75,7 @@ static int interrupted(int fd, int set)
 int main(void)
 {
     const int both = PROT_READ | PROT_WRITE;
-    struct timespec second = {1, 0}, none = {0, 0};
+    struct timespec second = {1, 0}, none = {0, 0}, left = {5, 0};
     struct timeval long_enough = {5, 0};
     struct epoll_event event = {EPOLLIN, {0}};
     sigset_t no_signals;
@@ -96,12 +97,22 @@ int main(void)
     sigemptyset(&no_signals);
     CHECK(submit(fd) == 1 && ppoll(&one, 1, &second, &no_signals) == 1 && take());
     CHECK(ppoll(&one, 1, &none, 0) == 0);
+#ifdef BY_NUMBER
+    /* The calls themselves return the time that is left. */
+    CHECK(submit(fd) == 1 && syscall(SYS_ppoll, &one, 1, &left, 0, 8) == 1 && take());
+    CHECK(left.tv_sec == 4 && left.tv_nsec > 0);
+#endif
     FD_ZERO(&in);
     FD_SET(fd, &in);
     CHECK(submit(fd) == 1 && select(fd + 1, &in, 0, 0, &long_enough) == 1);
     CHECK(FD_ISSET(fd, &in) && take());
     CHECK(submit(fd) == 1 && pselect(fd + 1, &in, 0, 0, &second, &no_signals) == 1 && take());
     CHECK(pselect(fd + 1, &in, 0, 0, &none, 0) == 0 && !FD_ISSET(fd, &in));
+#ifdef BY_NUMBER
+    FD_SET(fd, &in);
+    CHECK(submit(fd) == 1 && syscall(SYS_pselect6, fd + 1, &in, 0, 0, &left, 0) == 1 && take());
+    CHECK(left.tv_sec == 4 && left.tv_nsec > 0);
+#endif
 
     copy = dup(fd);
     moved = fcntl(copy, F_DUPFD, 100);

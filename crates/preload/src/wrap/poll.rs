@@ -16,7 +16,7 @@
 use super::cancel::cancelled_here;
 use super::internal;
 use super::sleep::awake;
-use super::wait::Limit;
+use super::wait::{self, Limit};
 use crate::gate::watched;
 use crate::raw::{self, next, raw};
 use core::ffi::c_int;
@@ -24,7 +24,7 @@ use libc::{POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM, c_short, nfds_t, pollfd, sig
 use softring_engine::fds::{self, MOST, Poller, Source};
 use softring_host::fd;
 use softring_host::sys::PollEntry;
-use softring_host::user;
+use softring_host::user::{self, UserPtr};
 use softring_uapi::errno::{Errno, Result};
 
 /// Entries that most programs poll at most. More are kept in a mapping, since a signal handler may
@@ -115,12 +115,19 @@ fn libc_poll(fds: *mut pollfd, n: nfds_t, limit: Limit, call: impl Fn() -> c_int
 /// The program's own call.
 pub unsafe fn by_number(nr: usize, a: &[usize; 6]) -> isize {
     let theirs = Theirs(core::ptr::with_exposed_provenance_mut(a[0]));
-    let limit = match nr as i64 {
-        libc::SYS_poll => Limit::of_poll(a[2] as c_int),
-        _ => Limit::of_call(a[2], a[3], a[4]),
-    };
     // SAFETY: our caller's.
-    translated(theirs, a[1] as nfds_t, limit, || (), &|| unsafe { raw::syscall6(nr, a) })
+    let call = || unsafe { raw::syscall6(nr, a) };
+    if nr as i64 == libc::SYS_poll {
+        return translated(theirs, a[1] as nfds_t, Limit::of_poll(a[2] as c_int), || (), &call);
+    }
+    let limit = Limit::of_call(a[2], a[3], a[4]);
+    let deadline = limit.deadline();
+    let ret = translated(theirs, a[1] as nfds_t, limit, || (), &call);
+    if let Some(deadline) = deadline {
+        // SAFETY: the time of the program's call, which need not be writable.
+        let _ = unsafe { wait::leave(deadline, UserPtr::of_program(a[2] as u64)) };
+    }
+    ret
 }
 
 /// Returns whether `n` entries fit into `size` bytes. If they do not, libc ends the program.

@@ -7,7 +7,7 @@ use core::ptr::with_exposed_provenance;
 use libc::{sigset_t, timespec};
 use softring_engine::fds;
 use softring_host::time::Clock;
-use softring_host::user;
+use softring_host::user::{self, UserPtr};
 use softring_uapi::errno::{Errno, Result};
 
 /// Time limit of a poll, and the signal mask meanwhile.
@@ -67,7 +67,7 @@ impl Limit {
     }
 
     /// Returns the end of the poll in ns of CLOCK_MONOTONIC; none: never, or at once.
-    fn deadline(&self) -> Option<u64> {
+    pub fn deadline(&self) -> Option<u64> {
         self.ns.filter(|&ns| ns > 0).map(|ns| Clock::Monotonic.now().saturating_add(ns))
     }
 
@@ -100,4 +100,13 @@ impl Limit {
     fn is_over(&self, deadline: Option<u64>) -> bool {
         self.ns == Some(0) || deadline.is_some_and(|at| Clock::Monotonic.now() >= at)
     }
+}
+
+/// Writes the time that is left until a deadline, as the calls do that the functions of libc hide.
+///
+/// # Errors
+/// The time cannot be written.
+pub fn leave(deadline: u64, timeout: UserPtr) -> Result<()> {
+    let left = deadline.saturating_sub(Clock::Monotonic.now());
+    user::write_slice(timeout, &[left / 1_000_000_000, left % 1_000_000_000])
 }
