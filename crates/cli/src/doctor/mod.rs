@@ -172,6 +172,12 @@ fn print(report: &Report) -> anyhow::Result<()> {
         "kernel" => "the kernel's rings",
         "softring" => "softring's rings",
         "partly" => "softring's rings, but some of their operations fail",
+        "unknown"
+            if find(&report.checks, "trial program")
+                .is_some_and(|r| trial::is_of_static(&r.found)) =>
+        {
+            "no rings if it is static, and maybe softring's if it is dynamic: none was tried"
+        }
         "unknown" => "either rings or none: the trial could not be run",
         _ => "no rings",
     };

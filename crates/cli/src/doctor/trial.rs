@@ -90,17 +90,22 @@ fn is_only_kind() -> bool {
     !is_static || !LOADERS.iter().any(|loader| files::exists(Path::new(loader)))
 }
 
+/// End of the found text if only a static program was tried.
+const UNTRIED: &str = "; a dynamic program needs less, and this static softring has none to try: \
+                       `softring run` of one says why it gets no ring";
+
+/// Returns whether the found text tells of static programs alone.
+pub fn is_of_static(found: &str) -> bool {
+    found.ends_with(UNTRIED)
+}
+
 /// Judges by a static trial program where there are dynamic programs. These have less call sites
 /// that only the SIGSYS trap hears, and need no ptrace(2).
 fn judge_static(tried: Finding) -> Finding {
     if tried.state != State::Denied || rings(&tried.found).is_some() {
         return tried;
     }
-    let found = format!(
-        "a static program fails ({}); a dynamic one needs less, and was not tried",
-        tried.found
-    );
-    Finding::new(State::Unknown, found)
+    Finding::new(State::Unknown, format!("a static program fails ({}){UNTRIED}", tried.found))
 }
 
 /// Judges the trial program's end and output.
@@ -115,10 +120,7 @@ fn judge(done: &Captured) -> Finding {
     let mut said = done.stdout.lines().filter_map(|line| serde_json::from_str(line).ok());
     let Some(Said::Rings { whose, fault }) = said.next() else {
         if let Some((_, why)) = why.split_once(mapped::NOT_IN_IT) {
-            let found = format!(
-                "this softring is static, and the library cannot be put under it{why}; dynamic \
-                 programs need no ptrace(2)"
-            );
+            let found = format!("the library cannot be put under a static program{why}{UNTRIED}");
             return Finding::new(State::Unknown, found);
         }
         // Another signal is not a policy's: memory ran out, say by RLIMIT_AS. This program needs
@@ -222,13 +224,15 @@ mod tests {
         let refused = "softring: error: /softring is statically linked, and the library is not in \
                        it: ptrace(2) is not allowed here: EPERM";
         let refused = judge(&done("", refused, End::Exited));
-        assert!(refused.found.contains("under it: ptrace(2) is not allowed"), "{}", refused.found);
+        assert!(refused.found.contains("program: ptrace(2) is not allowed"), "{}", refused.found);
         assert_eq!((refused.state, rings(&refused.found)), (State::Unknown, None));
         let aborted = judge(&done("", "", End::Killed(6)));
         assert_eq!((aborted.state, rings(&aborted.found)), (State::Unknown, None));
         let statics = judge_static(Finding::new(State::Denied, none.found));
         assert_eq!((statics.state, rings(&statics.found)), (State::Unknown, None));
         assert!(statics.found.contains("so it is"), "{}", statics.found);
+        assert!(is_of_static(&statics.found) && is_of_static(&refused.found));
+        assert!(!is_of_static(&aborted.found));
         let broken =
             judge(&done(r#"{"rings":{"whose":"kernel","fault":"READ"}}"#, "", End::Exited));
         assert_eq!(broken.found, "a ring fails: READ");
