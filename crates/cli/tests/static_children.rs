@@ -164,6 +164,84 @@ fn a_program_starts_where_the_command_does_not() {
     }
 }
 
+/// Below the limits that the command needs, the program starts without the library.
+#[test]
+fn limits_of_the_command_do_not_end_the_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let child = build(dir.path(), "child", &["-static"], "int main(void) { return 5; }");
+    let (true, Some(child)) = (library(), child) else { return };
+    for parent in parents(dir.path()) {
+        for limits in ["-v 10000", "-v 40000", "-v 60000", "-v 80000", "-s 32", "-s 64", "-d 2000"]
+        {
+            // As a program does that lowers the limit of those that it starts.
+            let line = format!("ulimit -S {limits}; exec \"$0\" \"$@\"");
+            for way in ["fork", "vfork", "exec"] {
+                let command = ["sh", "-c", &line, str(&parent), way, str(&child)];
+                let o = output(&mut under(&["--deny", "--quiet"], &command));
+                let said = text(&o.stderr);
+                // The parent itself may not start within the limit.
+                let alone = output(Command::new(command[0]).args(&command[1..]));
+                assert_eq!(o.status.code(), alone.status.code(), "{command:?}: {said}");
+            }
+        }
+    }
+}
+
+/// posix_spawn(3) and exec(3) need no more of a thread's stack than without the library.
+#[test]
+fn a_thread_with_a_small_stack_starts_programs() {
+    const SOURCE: &str = r#"
+        #include <pthread.h>
+        #include <spawn.h>
+        #include <string.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        extern char **environ;
+        static char *none[] = {"A=1", 0}, **args, *how;
+        static void *start(void *unused)
+        {
+            int status = -1;
+            pid_t child = 0;
+            if (!strcmp(how, "spawn"))
+                posix_spawn(&child, args[0], 0, 0, args, environ);
+            else if (!strcmp(how, "none"))
+                posix_spawn(&child, args[0], 0, 0, args, none);
+            else if (!(child = vfork())) {
+                execv(args[0], args);
+                _exit(9);
+            }
+            waitpid(child, &status, 0);
+            _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 7);
+        }
+        int main(int argc, char **argv)
+        {
+            pthread_attr_t small;
+            pthread_t thread;
+            how = argv[1];
+            args = argv + 2;
+            pthread_attr_init(&small);
+            pthread_attr_setstacksize(&small, 16384);
+            pthread_create(&thread, &small, start, 0);
+            pthread_join(thread, 0);
+        }
+    "#;
+    let dir = tempfile::tempdir().unwrap();
+    let child = "int main(void) { return 5; }";
+    let children = [&["-static"][..], &[]].map(|how| {
+        let name = if how.is_empty() { "dynamic" } else { "static" };
+        build(dir.path(), name, how, child)
+    });
+    for how in [&["-pthread"][..], &["-pthread", "-static"]] {
+        let Some(parent) = build(dir.path(), "parent", how, SOURCE) else { continue };
+        for child in children.iter().flatten().filter(|_| library()) {
+            for way in ["spawn", "none", "vfork"] {
+                let o = output(&mut under(&["--deny"], &[str(&parent), way, str(child)]));
+                assert_eq!(o.status.code(), Some(5), "{how:?} {way}: {}", text(&o.stderr));
+            }
+        }
+    }
+}
+
 /// Mappings that a vfork child has made for its exec are unmapped by the next one.
 #[test]
 fn children_leave_no_memory() {

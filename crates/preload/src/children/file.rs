@@ -1,7 +1,8 @@
 //! Inspection of a program's file before exec: will it load the library, and does it make rings?
+#![allow(unsafe_code)]
 
 use super::rings::{MARGIN, Rings};
-use super::{Program, Why, byte};
+use super::{Program, Room, Why, byte};
 use crate::loaders;
 use crate::raw::{self, raw};
 use core::ffi::c_char;
@@ -187,33 +188,74 @@ pub fn is_script(program: Program) -> bool {
     find(program).is_some_and(|(fd, _)| fd.read(&mut head, 0) == 2) && head == *b"#!"
 }
 
-/// Returns the program's name and the reason if it starts without the library, and makes rings or
-/// is a launcher.
-pub fn judge(program: Program, preloaded: bool) -> Option<(Name, Why)> {
-    let mut head = [0; HEAD];
-    let (fd, name, head) = executable(program, &mut head)?;
-    let why = match lacks(&fd, head, preloaded)? {
-        Why::Environment if is_launcher(&name) => Why::Launcher,
-        why => makes_rings(&fd, head).then_some(why)?,
-    };
-    Some((name, why))
+/// The file that the kernel starts for a program, which is a script's interpreter. What is known
+/// of it lies in a mapping: who calls exec may have a small stack.
+pub struct File {
+    fd: Fd,
+    known: Room,
 }
 
-/// Returns the file that the kernel starts, which is a script's interpreter, with its first bytes.
-pub fn executable(program: Program, head: &mut [u8; HEAD]) -> Option<(Fd, Name, &[u8])> {
-    let (mut fd, mut name) = find(program)?;
-    for _ in 0..MAX_SCRIPTS {
-        let n = fd.read(head, 0);
-        let Some(line) = head[..n.min(SHEBANG)].strip_prefix(b"#!") else {
-            return Some((fd, name, &head[..n]));
-        };
-        let words = line.split(|b| b" \t\n".contains(b));
-        let interpreter = words.clone().find(|word| !word.is_empty())?;
-        name = Name::new();
-        name.add(interpreter);
-        fd = Fd::open_name(&name)?;
+struct Known {
+    name: Name,
+    head: [u8; HEAD],
+    len: usize,
+}
+
+impl File {
+    /// Opens the file, and reads its first bytes.
+    #[inline(never)]
+    pub fn of(program: Program) -> Option<File> {
+        let room = Room::new(size_of::<Known>())?;
+        // SAFETY: a new mapping of zeroes, which are a valid structure of numbers.
+        let known = unsafe { &mut *room.start().cast::<Known>() };
+        let (mut fd, name) = find(program)?;
+        known.name = name;
+        for _ in 0..MAX_SCRIPTS {
+            known.len = fd.read(&mut known.head, 0);
+            let Some(line) = known.head[..known.len.min(SHEBANG)].strip_prefix(b"#!") else {
+                return Some(File { fd, known: room });
+            };
+            let mut words = line.split(|b| b" \t\n".contains(b));
+            let interpreter = words.find(|word| !word.is_empty())?;
+            known.name = Name::new();
+            known.name.add(interpreter);
+            fd = Fd::open_name(&known.name)?;
+        }
+        None
     }
-    None
+
+    pub fn fd(&self) -> &Fd {
+        &self.fd
+    }
+
+    fn known(&self) -> &Known {
+        // SAFETY: `of` has filled it in.
+        unsafe { &*self.known.start().cast::<Known>() }
+    }
+
+    pub fn head(&self) -> &[u8] {
+        &self.known().head[..self.known().len]
+    }
+
+    pub fn name(&self) -> &Name {
+        &self.known().name
+    }
+
+    /// Returns the reason why this program is to be told of, if it starts without the library, and
+    /// makes rings or is a launcher.
+    #[inline(never)]
+    pub fn judge(&self, preloaded: bool) -> Option<Why> {
+        match lacks(&self.fd, self.head(), preloaded)? {
+            Why::Environment if is_launcher(self.name()) => Some(Why::Launcher),
+            why => makes_rings(&self.fd, self.head()).then_some(why),
+        }
+    }
+
+    /// Returns the program's kind.
+    #[inline(never)]
+    pub fn kind(&self) -> Kind {
+        kind(&self.fd, self.head())
+    }
 }
 
 /// Programs that start others: shells, interpreters and command wrappers.
@@ -289,8 +331,7 @@ pub enum Kind {
     Other,
 }
 
-/// Returns a program's kind; `Other` also if its file cannot be read.
-pub fn kind(program: Program) -> Kind {
+fn kind(fd: &Fd, head: &[u8]) -> Kind {
     const EM_X86_64: [u8; 2] = [62, 0];
     const GLIBC: &[u8] = b"/ld-linux-";
     const MUSL: &[u8] = b"/ld-musl-";
@@ -299,10 +340,8 @@ pub fn kind(program: Program) -> Kind {
         (_, true) => &[MUSL],
         _ => &[GLIBC],
     };
-    let mut head = [0; HEAD];
-    let Some((fd, _, head)) = executable(program, &mut head) else { return Kind::Other };
     let ours = head.len() >= 64 && head[..5] == *b"\x7fELF\x02" && head[18..20] == EM_X86_64;
-    if !ours || gains_rights(&fd) {
+    if !ours || gains_rights(fd) {
         return Kind::Other;
     }
     // The kernel refuses a file that is cut off there.

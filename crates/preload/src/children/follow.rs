@@ -21,9 +21,9 @@
 //! library's file, static ones without the command ([`super::launch`]).
 #![allow(unsafe_code)]
 
-use super::file::{self, Fd, Kind};
+use super::file::{Fd, File, Kind};
 use super::launch;
-use super::{OWN, Program, after, byte, preloads};
+use super::{OWN, after, byte, preloads};
 use crate::intercept::patch::stub;
 use crate::{config, loaders, raw};
 use core::ffi::{CStr, c_char};
@@ -189,9 +189,9 @@ pub struct Added {
     given: Option<u64>,
 }
 
-/// Returns what `program` needs to be followed; `None` if it has the library already, or is not to
+/// Returns what a program needs to be followed; `None` if it has the library already, or is not to
 /// be followed.
-pub fn follow(program: Program, envp: Strings) -> Option<Added> {
+pub fn follow(file: &File, envp: Strings) -> Option<Added> {
     if SETTINGS.load(Relaxed).is_null() || preloads(envp).is_some() {
         return None;
     }
@@ -203,7 +203,7 @@ pub fn follow(program: Program, envp: Strings) -> Option<Added> {
     {
         return None;
     }
-    let reached = match file::kind(program) {
+    let reached = match file.kind() {
         Kind::Dynamic => !(loaders::runs_on_musl() && value(PRELOAD).is_some()),
         Kind::Static => launch::is_possible(),
         Kind::Other => false,

@@ -15,7 +15,7 @@
 //! descriptor. Where the command cannot be started, exec starts the program alone.
 #![allow(unsafe_code)]
 
-use super::file::{self, Fd, Kind, Name};
+use super::file::{self, Fd, File, Kind, Name};
 use super::follow::{self, length, own};
 use super::{Program, Room, after, byte, preloads};
 use crate::config;
@@ -55,15 +55,16 @@ pub struct Launch {
 impl Launch {
     /// Returns what to start in place of `program`, if it is static and its environment holds the
     /// library. `tell`: the command says so if it cannot map the library.
+    #[inline(never)]
     pub fn of(
-        program: Program,
+        (program, file): (Program, &File),
         flags: i32,
         (argv, envp): (Strings, Strings),
         tell: bool,
     ) -> Option<Launch> {
         let command = command()?;
         preloads(envp)?;
-        if file::kind(program) != Kind::Static || !may_trace() {
+        if file.kind() != Kind::Static || !may_trace() || !has_room() {
             return None;
         }
         let (args, strings) = (length(argv)?, length(envp)?);
@@ -191,11 +192,28 @@ fn by_magic_link(program: Program) -> Option<Option<Fd>> {
 }
 
 /// Returns whether nobody traces this process: the command's helper would have to.
+#[inline(never)]
 fn may_trace() -> bool {
     const NOBODY: &[u8] = b"\nTracerPid:\t0\n";
     let mut status = [0; 1024];
     let known = Fd::open_at(c"/proc/self/status".as_ptr()).map(|fd| fd.read(&mut status, 0));
     known.is_none_or(|n| status[..n].windows(NOBODY.len()).any(|w| w == NOBODY))
+}
+
+/// Returns whether the command can start within the limits of this process. Below them the kernel
+/// ends a process in the middle of its exec, or the command's loader does.
+fn has_room() -> bool {
+    const LEAST: [(libc::__rlimit_resource_t, u64); 3] = [
+        (libc::RLIMIT_STACK, 128 << 10),
+        (libc::RLIMIT_DATA, 4 << 20),
+        (libc::RLIMIT_AS, 64 << 20),
+    ];
+    LEAST.into_iter().all(|(resource, least)| {
+        let mut limit = [u64::MAX; 2];
+        // SAFETY: the kernel writes the limit into ours.
+        unsafe { raw!(libc::SYS_prlimit64, 0, resource, 0, (&raw mut limit).expose_provenance()) };
+        limit[0] >= least
+    })
 }
 
 /// Returns whether exec closes this descriptor; `None` if it is not open.

@@ -19,8 +19,9 @@ use crate::config;
 use crate::{dynamic, raw};
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use file::File;
 pub use launch::Launch;
-pub use room::{Room, thread_ends};
+pub use room::{Room, thread_ends, with_stack};
 use softring_host::{c_library, refused, user};
 
 /// A program as an exec call names it.
@@ -35,7 +36,7 @@ pub enum Program {
 
 /// Reason why a program starts without the library.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Why {
+pub enum Why {
     Environment,
     /// `Environment` for a program that starts others, which nobody will check.
     Launcher,
@@ -121,32 +122,41 @@ pub fn keep_library() {
     raw::set_errno(errno);
 }
 
-/// Returns what the environment `envp` needs for `program` to start with the library, if that is to
-/// be added.
-pub fn follow(program: Program, envp: *const *const c_char) -> Option<follow::Added> {
+/// Opens the file of a program that is about to start. `None` if that is not possible, or if a
+/// filter of the program's may kill for the calls needed to judge it.
+pub fn inspect(program: Program) -> Option<File> {
     if OWN.load(Relaxed).is_null() || !CALLS.into_iter().all(refused::spares) {
         return None;
     }
     let errno = raw::errno();
-    let added = follow::follow(program, envp);
+    let file = File::of(program);
+    raw::set_errno(errno);
+    file
+}
+
+/// Returns what the environment `envp` needs for a program to start with the library, if that is to
+/// be added.
+pub fn follow(file: &File, envp: *const *const c_char) -> Option<follow::Added> {
+    let errno = raw::errno();
+    let added = follow::follow(file, envp);
     raw::set_errno(errno);
     added
 }
 
-/// Reports `program`, which is about to start with `envp`, if it starts without the library.
-pub fn starts(program: Program, envp: *const *const c_char) {
-    let _ = starts_or_launches(program, envp, |_| None);
+/// Reports a program, which is about to start with `envp`, if it starts without the library.
+pub fn starts(file: &File, envp: *const *const c_char) {
+    let _ = starts_or_launches(file, envp, |_| None);
 }
 
 /// Returns what to start in place of `program`, if that brings the library to it; else does as
 /// [`starts`].
 pub fn launch(
-    program: Program,
+    program: (Program, &File),
     flags: i32,
     argv: *const *const c_char,
     envp: *const *const c_char,
 ) -> Option<Launch> {
-    starts_or_launches(program, envp, |tell| {
+    starts_or_launches(program.1, envp, |tell| {
         let spared = LAUNCH_CALLS.into_iter().all(refused::spares);
         if spared { Launch::of(program, flags, (argv, envp), tell) } else { None }
     })
@@ -154,39 +164,29 @@ pub fn launch(
 
 /// `launch` gets whether the program is to be told of if it starts without the library.
 fn starts_or_launches(
-    program: Program,
+    file: &File,
     envp: *const *const c_char,
     launch: impl FnOnce(bool) -> Option<Launch>,
 ) -> Option<Launch> {
-    // A filter of the program's may kill for the calls needed to judge.
-    if !CALLS.into_iter().all(refused::spares) {
-        return None;
-    }
     let (errno, run) = (raw::errno(), RUN.load(Relaxed));
-    let judged = if run.is_null() { None } else { file::judge(program, preloads(envp).is_some()) };
-    let told = judged.filter(|(name, _)| file::is_first(run, name));
+    let judged = if run.is_null() { None } else { file.judge(preloads(envp).is_some()) };
+    let told = judged.filter(|_| file::is_first(run, file.name()));
     let launched = launch(told.is_some());
     if launched.is_none()
-        && let Some((name, why)) = told
+        && let Some(why) = told
     {
-        say(&name, why);
+        say(file.name(), why);
     }
     raw::set_errno(errno);
     launched
 }
 
-/// Returns the LD_PRELOAD that `program` needs, and the index of the string of `envp` that it
+/// Returns the LD_PRELOAD that a program needs, and the index of the string of `envp` that it
 /// replaces; `None` if the present one will do.
-pub fn preload_for(
-    program: Program,
-    envp: *const *const c_char,
-) -> Option<(sanitizer::Preload, usize)> {
-    if OWN.load(Relaxed).is_null() || !CALLS.into_iter().all(refused::spares) {
-        return None;
-    }
+pub fn preload_for(file: &File, envp: *const *const c_char) -> Option<(sanitizer::Preload, usize)> {
     let errno = raw::errno();
     let preload =
-        preloads(envp).and_then(|(value, nth)| Some((sanitizer::preload(program, value)?, nth)));
+        preloads(envp).and_then(|(value, nth)| Some((sanitizer::preload(file, value)?, nth)));
     raw::set_errno(errno);
     preload
 }

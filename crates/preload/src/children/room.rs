@@ -9,6 +9,7 @@
 
 use crate::proc;
 use crate::raw::{self, raw};
+use core::arch::naked_asm;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use softring_host::per_thread;
 
@@ -69,6 +70,48 @@ impl Drop for Room {
         }
         unmap(self.0);
     }
+}
+
+/// Size of the stack on which an exec call runs.
+const STACK: usize = 128 << 10;
+
+/// Calls `f` on a stack of its own, as exec may be called where there is little: RLIMIT_STACK may
+/// be low, and a thread's stack as small as 16 KiB. Without memory for that, calls `f` here.
+pub fn with_stack(f: &dyn Fn() -> isize) -> isize {
+    let Some(room) = Room::new(STACK) else { return f() };
+    let end = (room.start().expose_provenance() + STACK) & !63;
+    // SAFETY: a new mapping, which ends there, and stays until `f` has returned.
+    unsafe { call_on(end, call, (&raw const f).cast()) }
+}
+
+unsafe extern "C" fn call(f: *const ()) -> isize {
+    // SAFETY: the address of a function, which `with_stack` keeps.
+    unsafe { (*f.cast::<&dyn Fn() -> isize>())() }
+}
+
+/// Calls a function with `word` on the stack that ends at `end`.
+#[unsafe(naked)]
+unsafe extern "C" fn call_on(
+    end: usize,
+    f: unsafe extern "C" fn(*const ()) -> isize,
+    word: *const (),
+) -> isize {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "mov rsp, rdi",
+        "mov rdi, rdx",
+        "call rsi",
+        "leave",
+        ".cfi_def_cfa rsp, 8",
+        ".cfi_restore rbp",
+        "ret",
+        ".cfi_endproc",
+    )
 }
 
 /// Unmaps what vfork children of the calling thread have left, which is no such child.

@@ -2,8 +2,8 @@
 //! So a program linked with the runtime gets it in front of this library, as `softring run` does
 //! for the program that it starts.
 
-use super::file::{self, Fd, HEAD, Headers, Name, PT_LOAD};
-use super::{Program, after, byte};
+use super::file::{Fd, File, Headers, Name, PT_LOAD};
+use super::{after, byte};
 
 const PT_DYNAMIC: u32 = 2;
 const DT_NEEDED: u64 = 1;
@@ -25,9 +25,10 @@ impl Preload {
     }
 }
 
-/// Returns the LD_PRELOAD for `program` if it must differ from the value at `value`.
-pub fn preload(program: Program, value: u64) -> Option<Preload> {
-    let runtime = runtime(program)?;
+/// Returns the LD_PRELOAD for a program if it must differ from the value at `value`.
+#[inline(never)]
+pub fn preload(file: &File, value: u64) -> Option<Preload> {
+    let runtime = runtime(file)?;
     if after(value, runtime.bytes()).is_some_and(|at| matches!(byte(at), 0 | b':' | b' ')) {
         return None;
     }
@@ -43,9 +44,9 @@ pub fn preload(program: Program, value: u64) -> Option<Preload> {
 }
 
 /// Returns the runtime that the program is linked with: gcc's or clang's.
-fn runtime(program: Program) -> Option<Name> {
-    let mut head = [0; HEAD];
-    let (fd, _, head) = file::executable(program, &mut head)?;
+#[inline(never)]
+fn runtime(file: &File) -> Option<Name> {
+    let (fd, head) = (file.fd(), file.head());
     if !head.starts_with(b"\x7fELF\x02\x01") {
         return None;
     }
@@ -62,7 +63,7 @@ fn runtime(program: Program) -> Option<Name> {
         let within = address.checked_sub(h.address)?;
         (within < h.len).then(|| h.offset.saturating_add(within))
     })?;
-    values(DT_NEEDED).find_map(|at| runtime_at(&fd, names.saturating_add(at)))
+    values(DT_NEEDED).find_map(|at| runtime_at(fd, names.saturating_add(at)))
 }
 
 fn word(bytes: &[u8]) -> u64 {

@@ -291,13 +291,25 @@ fn around(
 fn starting(
     program: Program,
     flags: i32,
+    given: (Strings, Strings),
+    call: &dyn Fn(Image) -> isize,
+) -> isize {
+    children::with_stack(&|| start_with_room(program, flags, given, call))
+}
+
+fn start_with_room(
+    program: Program,
+    flags: i32,
     (argv, envp): (Strings, Strings),
     call: &dyn Fn(Image) -> isize,
 ) -> isize {
     children::keep_library();
-    let with = children::follow(program, envp).and_then(|added| Environment::added(&added, envp));
+    let plain = &|envp| call(Image { command: core::ptr::null(), argv, envp });
+    let file = children::inspect(program);
+    let Some(file) = file.as_ref() else { return with_rules(envp, plain) };
+    let with = children::follow(file, envp).and_then(|added| Environment::added(&added, envp));
     let envp = with.as_ref().map_or(envp, |with| with.strings);
-    if let Some(launch) = children::launch(program, flags, argv, envp) {
+    if let Some(launch) = children::launch((program, file), flags, argv, envp) {
         let Launch { command, argv, envp, .. } = launch;
         let ret = with_rules(envp, &|envp| call(Image { command, argv, envp }));
         if ret == 0 {
@@ -305,19 +317,21 @@ fn starting(
         }
         // The command could not be started: a policy may allow the program alone.
     }
-    let call = &|envp| call(Image { command: core::ptr::null(), argv, envp });
-    let Some((preload, nth)) = children::preload_for(program, envp) else {
-        return with_rules(envp, call);
+    let Some((preload, nth)) = children::preload_for(file, envp) else {
+        return with_rules(envp, plain);
     };
     let with = Environment::replacing(nth, preload.assignment(), envp);
-    with_rules(with.as_ref().map_or(envp, |with| with.strings), call)
+    with_rules(with.as_ref().map_or(envp, |with| with.strings), plain)
 }
 
 /// Makes the call by which the program execs, with the descriptors that the new program must know.
 fn with_locks(envp: Strings, call: &dyn Fn(Strings) -> isize) -> isize {
-    if !gate::watched() {
-        return call(envp);
-    }
+    if gate::watched() { with_known_locks(envp, call) } else { call(envp) }
+}
+
+/// Does so where there are rings. Never inlined: its room would be on the stack of every call.
+#[inline(never)]
+fn with_known_locks(envp: Strings, call: &dyn Fn(Strings) -> isize) -> isize {
     let vforked = proc::shares_memory();
     let mut left = Variable::new(if vforked { proc::getpid() } else { proc::id() });
     let stays = |fd, file| left.add(fd, file);

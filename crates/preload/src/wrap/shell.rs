@@ -35,13 +35,15 @@ unsafe extern "C" fn popen(command: Path, mode: Path) -> *mut c_void {
 fn by_shell<T>(call: impl FnOnce() -> T) -> T {
     let shell = Program::At(libc::AT_FDCWD, c"/bin/sh".as_ptr());
     let given = environment();
-    let added = children::follow(shell, given);
+    let file = children::inspect(shell);
+    let Some(file) = file.as_ref() else { return call() };
+    let added = children::follow(file, given);
     let with = added.and_then(|added| Some((added.count(), Environment::added(&added, given)?)));
     let Some((added, with)) = with else {
-        children::starts(shell, given);
+        children::starts(file, given);
         return call();
     };
-    children::starts(shell, with.strings);
+    children::starts(file, with.strings);
     // SAFETY: the C library's variable; a program that changes it while others read it breaks its
     // rules. The new strings are the given ones and more.
     unsafe { environ().write(with.strings) };
