@@ -117,6 +117,25 @@ fn static_programs_poll_and_duplicate_rings() {
     }
 }
 
+/// musl tells by the address of its instruction whether a thread is to be cancelled.
+#[test]
+fn threads_of_static_programs_can_be_cancelled() {
+    if !mapped() {
+        return;
+    }
+    let source = include_str!("common/cancels.c");
+    for (compiler, how) in
+        [("cc", &["-static", "-pthread"][..]), ("musl-gcc", &[&["-static"], KERNEL].concat())]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        if let Some(program) = build_by(compiler, dir.path(), "program", how, source) {
+            let o = run(&["--deny", "--quiet"], &program);
+            let said = (text(&o.stdout), text(&o.stderr));
+            assert!(o.status.success(), "{compiler}: {:?} {said:?}", o.status);
+        }
+    }
+}
+
 #[test]
 fn a_static_program_of_liburing_gets_rings() {
     const SOURCE: &str = r#"
