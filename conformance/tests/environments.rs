@@ -2,6 +2,8 @@
 
 mod built;
 
+use softring_testing::skipped;
+use std::path::Path;
 use std::process::{Command, Output};
 
 const EXE: &str = env!("CARGO_BIN_EXE_softring-environments");
@@ -256,5 +258,30 @@ fn run_starts_a_program_where_its_own_calls_are_refused() {
         let o = c.arg(built::command(EXE)).args(["run", "--", "true"]).output();
         let o = o.expect("the launcher can be started");
         assert!(o.status.success(), "{call}: {}", text(&o));
+    }
+}
+
+/// Tests that a static program runs untouched, or is refused in one sentence, where a policy kills
+/// for a call that brings the library to it.
+#[test]
+fn no_policy_kills_a_static_program_for_the_calls_of_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("source.c"), dir.path().join("program"));
+    std::fs::write(&source, "int main(void) { return 5; }").unwrap();
+    let mut cc = Command::new("cc");
+    cc.arg("-static").args([Path::new("-o"), &program, &source]);
+    if !cc.status().is_ok_and(|status| status.success()) {
+        return skipped!("no static program can be built");
+    }
+    let program = program.to_str().unwrap();
+    for call in ["wait4", "pipe2"] {
+        let kills = format!("{call}=kill");
+        for (policy, code) in [(&[&*kills][..], 5), (&[&kills, "rings=EPERM"], 2)] {
+            let o = softring(policy, &["run", "--", program]);
+            let (ended, said) = (o.status.code(), text(&o));
+            // Where the kernel gives no rings, the program is refused in any case.
+            assert!(ended == Some(code) || ended == Some(2), "{policy:?}: {said}");
+            assert!(said.contains(&format!("kills for {call}(2)")), "{policy:?}: {said}");
+        }
     }
 }

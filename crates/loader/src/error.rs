@@ -23,8 +23,8 @@ pub enum Error {
     NoHelper(io::Error),
     /// The helper may not trace this process.
     NotTraced(io::Error),
-    /// The helper was killed when it made ptrace(2) requests.
-    HelperKilled,
+    /// A policy kills who makes this system call, which the helper or this process would make.
+    Kills(&'static str),
     /// The program cannot be traced further, or its memory not be reached.
     Trace(&'static str, io::Error),
     /// The program may not make this system call.
@@ -49,7 +49,7 @@ impl fmt::Display for Error {
             Error::NoEntry => write!(f, "the library has no function {}", crate::ENTRY),
             Error::NoHelper(e) => write!(f, "no process can be had: {e}"),
             Error::NotTraced(e) => write!(f, "ptrace(2) is not allowed here: {e}"),
-            Error::HelperKilled => f.write_str("a policy here kills for ptrace(2)"),
+            Error::Kills(call) => write!(f, "a policy here kills for {call}(2)"),
             Error::Trace(what, e) => write!(f, "ptrace(2) cannot {what}: {e}"),
             Error::Refused(call, e) => write!(f, "the program may not call {call}(2): {e}"),
             Error::Killed(call, signal) => {

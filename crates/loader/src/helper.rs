@@ -71,7 +71,7 @@ fn permit(helper: i32, mut answers: PipeReader, mut order: PipeWriter) -> Result
         }
         None => {
             reap(helper);
-            Err(Error::HelperKilled)
+            Err(Error::Kills("ptrace"))
         }
     }
 }

@@ -66,7 +66,7 @@ pub fn command(words: &[OsString]) -> u8 {
     let library = Library::open(launch.library);
     // Without it, the program runs all the same.
     let _ = match &library {
-        Ok(library) => softring_loader::arrange(library, failed).map_err(|e| failed(&e)),
+        Ok(library) => mapped::trace(library, failed).map_err(|e| failed(&e)),
         Err(e) => Err(failed(e)),
     };
     let Ok(path) = CString::new(launch.path.as_bytes()) else { return fail::NOT_FOUND };

@@ -2,8 +2,11 @@
 
 use super::options;
 use super::target::Trouble;
+use crate::child::{self, End, Isolated};
 use crate::cli::{Engine, UnderArgs};
 use crate::{fail, out};
+use rustix::process::WaitOptions;
+use softring_host::refused;
 use softring_loader::{Error, Library, Otherwise};
 use std::fmt;
 use std::path::Path;
@@ -14,6 +17,13 @@ pub const NOT_IN_IT: &str = "is statically linked, and the library is not in it"
 const KERNELS: &str = "the program gets the kernel's rings";
 /// Next step for a program that the library could not be mapped into.
 const HINT: &str = "link the program dynamically, or run it where ptrace(2) is allowed";
+
+/// System calls of this process for a program without a loader, beyond those of each start.
+const CALLS: [(&str, fn()); 3] = [
+    ("pipe2", || drop(std::io::pipe())),
+    ("fcntl", || _ = rustix::io::fcntl_getfd(rustix::stdio::stdin())),
+    ("wait4", || _ = rustix::process::wait(WaitOptions::NOHANG)),
+];
 
 /// Opens the library if a program without a loader needs it, and the library can be mapped. The
 /// program's trouble is solved then.
@@ -47,7 +57,7 @@ pub fn arrange(
         warn(tell, &what(e), KERNELS);
         Otherwise::Untouched
     };
-    match softring_loader::arrange(library, failed) {
+    match trace(library, failed) {
         Ok(()) => Ok(()),
         Err(e) if needed => Err(fail::usage(what(&e), HINT)),
         Err(e) => {
@@ -55,6 +65,33 @@ pub fn arrange(
             Ok(())
         }
     }
+}
+
+/// Has the library mapped into the program that this process becomes by its next execve(2), unless
+/// a policy kills for the calls that takes.
+///
+/// # Errors
+/// The policy, or as [`softring_loader::arrange`].
+pub fn trace(library: &Library, failed: impl FnOnce(&Error) -> Otherwise) -> Result<(), Error> {
+    match killing() {
+        Some(call) => Err(Error::Kills(call)),
+        None => softring_loader::arrange(library, failed),
+    }
+}
+
+/// Returns a call of this process's that a policy kills for. Children try them, under a filter.
+fn killing() -> Option<&'static str> {
+    let kills = |calls: &[(&str, fn())]| {
+        let tried = child::isolated(|| {
+            calls.iter().for_each(|(_, call)| call());
+            Vec::new()
+        });
+        matches!(tried, Ok(Isolated::Ended(End::Killed(_) | End::Unknown)))
+    };
+    if !refused::is_filtered() || !kills(&CALLS) {
+        return None;
+    }
+    CALLS.iter().find(|call| kills(&[**call])).map(|(name, _)| *name)
 }
 
 /// Returns the words for a program without the library.
