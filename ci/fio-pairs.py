@@ -74,12 +74,13 @@ def arguments():
                         help=f"of: {', '.join(known_rows)} (default: the first {len(ROWS)})")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=3, help="seconds of each run")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the file")
     parser.add_argument("--engines", default="kernel,softring",
                         help="engines in this order, the first is the base; of: " + ", ".join(ENGINES))
     parser.add_argument("--latency", action="store_true",
                         help="let fio measure and print the latency of each I/O")
     parser.add_argument("--dir", default="/var/tmp", help="folder on the disk to measure")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print JSON, with each run")
     args = parser.parse_args()
     for given, known in ((args.rows, known_rows), (args.engines.split(","), ENGINES)):
         for name in given:
@@ -128,6 +129,8 @@ def row(name, args, where):
     engines = args.engines.split(",")
     got = {engine: [] for engine in engines}
     fio(engines[0], [*options, "--time_based", "--runtime=1"])  # lays the file out
+    if args.jobs > 1:
+        options += [f"--numjobs={args.jobs}", "--group_reporting"]
     idle = {engine: fio(engine, [*options, "--number_ios=1"])[1] for engine in engines}
     for number in range(args.pairs):
         for engine in engines:
@@ -151,6 +154,7 @@ def summary(got):
     found = {}
     for engine, runs in got.items():
         found[engine] = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+        found[engine]["runs"] = runs
         for key, name in (("iops", "iops"), ("cpu_us", "cpu"), ("mean_us", "mean")):
             if key in runs[0]:
                 ratios = [ours[key] / theirs[key] for ours, theirs in zip(runs, base)]
