@@ -86,10 +86,15 @@ END
     chmod +x "$ROOT/init"
 }
 
+# pack_root TO  packs ROOT, for a machine that runs from memory.
+pack_root() {
+    (cd "$ROOT" && find . | cpio -o -H newc --quiet | gzip -1) >"$1"
+}
+
 # boot KERNEL [OPTION]…  runs ROOT under that kernel, with the NVMe disk DISK, two poll queues for
 # it, and QEMU's further options; prints the machine's output.
 boot() {
-    (cd "$ROOT" && find . | cpio -o -H newc --quiet | gzip -1) >"$SCRATCH/initrd"
+    pack_root "$SCRATCH/initrd"
     timeout "$LIMIT" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m "${MEMORY:-1024}" \
         -smp 2 -nographic -no-reboot -nodefaults -serial stdio -kernel "$1" \
         -initrd "$SCRATCH/initrd" \
