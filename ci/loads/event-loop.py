@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from turns import TOP, UNDER, counted, spread
+from turns import TOP, UNDER, add, counted, make_file, spread
 
 SHAPES, WHAT = ("ppoll", "level", "edge", "eventfd"), ("read", "write", "sockets", "both")
 SIZE = 64 << 20
@@ -29,6 +29,7 @@ def arguments():
     parser.add_argument("--depths", nargs="+", type=int, default=[1, 16, 128])
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.5, help="seconds of each run")
+    parser.add_argument("--json", metavar="FILE", help="add the runs of each row to this file")
     parser.add_argument("--dir", default="/var/tmp", help="folder for the file, on a disk")
     parser.add_argument("--calls", action="store_true",
                         help="count system calls per request by strace, instead of time")
@@ -52,13 +53,7 @@ def main():
         loop, file = os.path.join(place, "event-loop"), os.path.join(place, "file")
         source = os.path.join(TOP, "ci/loads/event-loop.c")
         subprocess.run(["cc", "-O2", "-Wall", "-o", loop, source], check=True)
-        with open(file, "wb") as data:
-            for _ in range(SIZE >> 20):
-                data.write(bytes(1 << 20))
-            data.flush()
-            os.fsync(data.fileno())
-            # Else the first write to each page would find it in the cache, and go to a worker.
-            os.posix_fadvise(data.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        make_file(file, SIZE)
         rows = list(itertools.product(args.shapes, args.what, args.depths))
         if args.calls:
             counted(rows, lambda by, row: run(UNDER[by], loop, *row, args.seconds, file))
@@ -74,6 +69,10 @@ def main():
             speeds, costs = ([ours[i] / theirs[i] for theirs, ours in pairs] for i in (0, 1))
             print(f"| {shape}, {what} | {depth} | {rate:,.0f} | {cpu:.1f} µs | {spread(speeds)} "
                   f"| {spread(costs)} |", flush=True)
+            if args.json:
+                runs = {name: [(pair[i][0], pair[i][1] / 1e6) for pair in pairs]
+                        for i, name in enumerate(("kernel", "softring"))}
+                add(args.json, f"{shape}, {what}, {depth}", runs)
 
 
 if __name__ == "__main__":

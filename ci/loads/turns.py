@@ -22,6 +22,18 @@ UNDER = {
 }
 
 
+def enter(root):
+    """Has each run be made in a root of its own, which gets a copy of softring."""
+    folder = os.path.join(root, "softring")
+    os.makedirs(folder, exist_ok=True)
+    for file in (SOFTRING, os.path.join(os.path.dirname(SOFTRING), "libsoftring.so")):
+        if os.path.exists(file):
+            shutil.copy(file, folder)
+    for name, under in UNDER.items():
+        inside = ["/softring/softring" if word == SOFTRING else word for word in under]
+        UNDER[name] = ["chroot", root, *inside]
+
+
 def parser(doc, rows):
     """The command line of a comparison of rows."""
     own = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -35,13 +47,25 @@ def parser(doc, rows):
 
 
 def parsed(own, rows):
-    """The arguments, with all rows if none is named."""
+    """The arguments, with all rows if none is named. `rows`: what there is, by the other arguments."""
     args = own.parse_args()
+    rows = rows(args) if callable(rows) else rows
     unknown = set(args.rows) - set(rows)
     if unknown:
         own.error(f"no such row: {', '.join(sorted(unknown))}")
     args.rows = args.rows or rows
     return args
+
+
+def make_file(path, size):
+    """Makes a file of zeros whose pages are not in the cache: else the first O_DIRECT write to each would
+    find it there, and go to a worker."""
+    with open(path, "wb") as file:
+        for _ in range(size >> 20):
+            file.write(bytes(1 << 20))
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def spread(ratios):
@@ -80,8 +104,15 @@ def cell(summary, requests):
 
 def processor(pid):
     """Waits for a process; its status, and seconds of processor time that it has taken."""
-    _, status, used = os.wait4(pid, 0)
-    return status, used.ru_utime + used.ru_stime
+    _, status, usage = os.wait4(pid, 0)
+    return status, usage.ru_utime + usage.ru_stime
+
+
+def used(pid):
+    """Seconds of processor time that all threads of a running process have taken."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def run(command, env=None):
@@ -89,10 +120,10 @@ def run(command, env=None):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
                           env={**os.environ, **(env or {})}) as child:
         text = child.stdout.read()
-        child.returncode, used = processor(child.pid)
+        child.returncode, busy = processor(child.pid)
     if child.returncode:
         sys.exit(f"{' '.join(command)}: status {child.returncode}")
-    return text, used
+    return text, busy
 
 
 def compare(rows, one, pairs, results=None):
