@@ -15,8 +15,8 @@ RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --locked "${crates[@]}"
 rm -rf target/packages "${CARGO_HOME:-$HOME/.cargo}"/registry/{src,cache}/-*/softring-*
 cargo package --quiet --allow-dirty --locked --target-dir target/packages "${crates[@]}"
 rm -rf target/packages
-shellcheck -x dist/*.sh ci/*.sh .ci/run examples/campaign/*.sh
-for script in ci/*.sh .ci/run; do
+shellcheck -x dist/*.sh ci/*.sh ci/loads/*.sh .ci/run examples/campaign/*.sh
+for script in ci/*.sh ci/loads/*.sh .ci/run; do
     [ "$(head -c 2 "$script")" != '#!' ] || [ -x "$script" ] ||
         die "$script is not executable: chmod +x"
 done
