@@ -13,6 +13,7 @@ pub const CASES: &[Case] = &[
     case!("eventfd", eventfd_disabled, [Reg(IORING_REGISTER_EVENTFD)], "the CQ flag EVENTFD_DISABLED silences the eventfd"),
     case!("eventfd", eventfd_by_syscall_poll, [Reg(IORING_REGISTER_EVENTFD)], "a late completion wakes a thread that polls the eventfd"),
     case!("eventfd", batches, [Reg(IORING_REGISTER_EVENTFD)], "the eventfd counts a batch once, and completions of workers one by one"),
+    case!("eventfd", short_writes, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_WRITE)], "short buffered writes signal the eventfd one by one, however many there were"),
     case!("eventfd", connects, [Reg(IORING_REGISTER_EVENTFD), Op(IORING_OP_CONNECT)], "a connect signals the eventfd separately from its batch"),
     legal!("eventfd", drained, [
         Sqe(IOSQE_IO_DRAIN), Setup(IORING_SETUP_DEFER_TASKRUN),
@@ -37,6 +38,12 @@ fn counted(fd: &impl std::os::fd::AsFd) -> u64 {
         Ok(8) => u64::from_ne_bytes(n),
         _ => 0,
     }
+}
+
+/// Returns the eventfd's count, once workers have signalled what they have posted.
+fn counted_late(fd: &impl std::os::fd::AsFd) -> u64 {
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    counted(fd)
 }
 
 fn nonblocking_eventfd() -> Result<std::os::fd::OwnedFd, Stop> {
@@ -112,15 +119,13 @@ fn worker_cqe_skip(cx: &mut Cx) -> Outcome {
 fn eventfd_async(cx: &mut Cx) -> Outcome {
     let (mut ring, ev) = for_late_ones(cx)?;
     cx.one(&mut ring, "nop in a worker", sqe::nop().with(IOSQE_ASYNC), 0);
-    std::thread::sleep(std::time::Duration::from_millis(5));
-    cx.note("worker: counted", counted(&ev));
+    cx.note("worker: counted", counted_late(&ev));
     // A worker runs a chain that its batch leaves open.
     let mut buf = [0; 4];
     let file = cx.file("f", b"data")?;
     for (what, sqe) in [("nop", sqe::nop()), ("read", sqe::read(file.as_raw_fd(), &mut buf, 0))] {
         cx.batch(&mut ring, what, &[sqe.link().ud(1)], &[(1, if what == "nop" { 0 } else { 4 })]);
-        std::thread::sleep(std::time::Duration::from_millis(5));
-        cx.note("open chain: counted", counted(&ev));
+        cx.note("open chain: counted", counted_late(&ev));
     }
     let mut ring = cx.ring(8, DEFER)?;
     let fd = [ev.as_raw_fd()];
@@ -203,8 +208,32 @@ fn batches(cx: &mut Cx) -> Outcome {
     ] {
         cx.start(&mut ring, sqes);
         cx.spin(&ring, what, cqes);
-        std::thread::sleep(std::time::Duration::from_millis(5));
-        cx.note("counted", counted(&ev));
+        cx.note("counted", counted_late(&ev));
+        ring.pop_all();
+    }
+    Ok(())
+}
+
+/// Writes so often that softring makes the writes on the submitter's thread.
+fn short_writes(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let ev = nonblocking_eventfd()?;
+    cx.is("register", ring.register_slice(IORING_REGISTER_EVENTFD, &[ev.as_raw_fd()]), 0);
+    let file = cx.file("f", b"")?;
+    let write = sqe::rw(IORING_OP_WRITE, file.as_raw_fd(), addr(b"more"), 4, 0);
+    for _ in 0..500 {
+        ring.push(write).submit_wait(1);
+        ring.pop_all();
+    }
+    cx.note("counted", counted_late(&ev));
+    for (what, sqes) in [
+        ("together", &[write; 4][..]),
+        ("beside others", &[write, sqe::nop(), write, sqe::nop()]),
+        ("skipped", &[write.with(IOSQE_CQE_SKIP_SUCCESS), write]),
+    ] {
+        cx.start(&mut ring, sqes);
+        cx.spin(&ring, what, if what == "skipped" { 1 } else { 4 });
+        cx.note("counted", counted_late(&ev));
         ring.pop_all();
     }
     Ok(())
@@ -322,13 +351,11 @@ fn blocking_eventfd_write(cx: &mut Cx) -> Outcome {
             ("fewer", write(&one[..4]), -EINVAL),
         ] {
             cx.batch(&mut ring, what, &[sqe::nop().ud(1), write.ud(2)], &[(1, 0), (2, want)]);
-            std::thread::sleep(std::time::Duration::from_millis(5));
-            cx.note("counted", counted(&ev));
+            cx.note("counted", counted_late(&ev));
         }
         let sqes = [sqe::nop().link().ud(1), sqe::nop().ud(2), write(&one[..4]).ud(3)];
         cx.batch(&mut ring, "beside a chain", &sqes, &[(1, 0), (2, 0), (3, -EINVAL)]);
-        std::thread::sleep(std::time::Duration::from_millis(5));
-        cx.note("counted", counted(&ev));
+        cx.note("counted", counted_late(&ev));
     }
     Ok(())
 }

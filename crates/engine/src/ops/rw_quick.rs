@@ -35,11 +35,12 @@ impl Ctx {
             return;
         }
         let Some(on) = req.call.file.history().map(History::file_system) else { return };
-        // A worker's completions signal an eventfd by themselves, and its links run there.
+        // A worker's links run there. Its completions signal an eventfd, each by itself
+        // (`Completion::worker_ends`), or as task work.
         let told = req.linked()
             || req.flags.intersects(ReqFlags::ON_WORKER | ReqFlags::FORCE_ASYNC)
             || req.names_personality()
-            || self.completion.eventfd.is_some();
+            || self.defers() && self.completion.eventfd.is_some();
         let key = u64::from(fd.cast_unsigned());
         let may_wait = on.record().is_some_and(Record::is_trusted)
             && self.submit.open

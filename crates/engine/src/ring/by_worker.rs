@@ -165,14 +165,14 @@ fn issue_fails(req: &Req, res: i32) -> bool {
 
 impl Completion {
     /// Returns whether the kernel's worker ends the request: its file is in memory, or it writes to
-    /// a blocking file that has no nonblocking attempt. Computed only if a link or an eventfd shows
-    /// it.
+    /// a blocking file that has no nonblocking attempt, or on a file system that refuses those to
+    /// the page cache. Computed only if a link or an eventfd shows it.
     fn worker_ends(&self, req: &Req) -> bool {
         (req.linked() || self.eventfd.is_some())
             && req.row.has(opdef::AIO)
             && match kind_of(&req.call.file) {
                 Kind::Memory => true,
-                kind => req.only_blocks(kind),
+                kind => req.only_blocks(kind) || req.call.written_on.may_wait(),
             }
     }
 }
