@@ -23,7 +23,12 @@ UNDER = {
 
 
 def enter(root):
-    """Has each run be made in a root of its own, which gets a copy of softring."""
+    """Has each run be made in a root of its own, which gets a copy of softring. /proc is mounted there for
+    this command only: without it softring cannot intercept each close, and asks about descriptors again
+    and again."""
+    if not os.path.exists(os.path.join(root, "proc/self")):
+        mount = 'mount -t proc proc "$0/proc" && exec "$@"'
+        os.execvp("unshare", ["unshare", "--mount", "sh", "-c", mount, root, sys.executable, *sys.argv])
     folder = os.path.join(root, "softring")
     os.makedirs(folder, exist_ok=True)
     for file in (SOFTRING, os.path.join(os.path.dirname(SOFTRING), "libsoftring.so")):
