@@ -22,11 +22,17 @@ all: build
 build:
 	$(CARGO) build --release --workspace
 
-# Loads in the shape of real programs, on the kernel's rings and on softring's in turns.
+# Loads in the shape of real programs, on the kernel's rings and on softring's in turns. Those of a
+# newer Debian run as root in a root of their own, which is made once.
+LOADS_ROOT ?= $(TARGET)/loads-root
 loads: build
 	ci/loads/event-loop.py
 	ci/loads/programs.py
 	ci/loads/packaged.py
+	[ -d $(LOADS_ROOT)/usr ] || ci/loads/root.sh $(LOADS_ROOT)
+	ci/loads/packaged.py --root $(LOADS_ROOT)
+	ci/loads/mariadb.py
+	ci/loads/guest.py
 
 demo: build
 	$(RELEASE)/softring demo
