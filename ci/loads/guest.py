@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-from turns import TOP, UNDER, compare, counted, make_file, parsed, parser, used
+from turns import TOP, UNDER, make_file, parsed, parser, show, used
 
 ROWS = [f"guest-{rw}-{depth}" for rw in ("randread", "randwrite") for depth in (1, 16)]
 SIZE = 64 << 20
@@ -58,10 +58,7 @@ def main():
         def one(name, row):
             return guest(name, row, args, place)
 
-        if args.calls:
-            counted(args.rows, one)
-        else:
-            compare(args.rows, one, args.pairs, args.json)
+        show(args, one)
 
 
 if __name__ == "__main__":

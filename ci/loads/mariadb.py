@@ -11,13 +11,12 @@ same round, of speed and of the server's processor time.
 import getpass
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 
-from turns import UNDER, compare, counted, parsed, parser, used
+from turns import UNDER, need, parsed, parser, show, used
 
 ROWS = ["mariadb-O_DIRECT", "mariadb-fsync"]
 TABLES, TABLE_ROWS = 4, 50000
@@ -103,9 +102,7 @@ def main():
     own.add_argument("--seconds", type=int, default=5, help="seconds of each run")
     own.add_argument("--threads", type=int, default=4, help="sysbench's connections")
     args = parsed(own, ROWS)
-    for program, package in (("mariadbd", "mariadb-server"), ("sysbench", "sysbench")):
-        if not shutil.which(program):
-            sys.exit(f"{program} is needed: apt-get install {package}")
+    need({"mariadbd": "mariadb-server", "sysbench": "sysbench"})
     with tempfile.TemporaryDirectory(dir=args.dir) as place:
         data = os.path.join(place, "data")
         make(data)
@@ -113,10 +110,7 @@ def main():
         def one(name, row):
             return oltp(name, row, args, data)
 
-        if args.calls:
-            counted(args.rows, one)
-        else:
-            compare(args.rows, one, args.pairs, args.json)
+        show(args, one)
 
 
 if __name__ == "__main__":

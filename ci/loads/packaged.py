@@ -14,10 +14,9 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 
-from turns import TOP, UNDER, compare, counted, enter, make_file, parsed, parser, run
+from turns import TOP, UNDER, enter, make_file, need, parsed, parser, run, show
 
 DEPTHS = (1, 16, 32, 64)
 QEMU = [f"qemu-{what}-{depth}" for what in ("read", "write") for depth in DEPTHS]
@@ -87,9 +86,7 @@ def programs(args):
     path = os.environ["PATH"]
     if args.root:
         path = ":".join(os.path.join(args.root, folder) for folder in ("usr/bin", "bin"))
-    for program, package in needed.items():
-        if not shutil.which(program, path=path):
-            sys.exit(f"{program} is needed: apt-get install {package}, or ci/loads/root.sh for a root")
+    need(needed, path, ", or ci/loads/root.sh for a root")
 
 
 def main():
@@ -115,10 +112,7 @@ def main():
                 return files(name, built[row], inside)
             return qemu(name, row, os.path.join(inside, "image"))
 
-        if args.calls:
-            counted(args.rows, one)
-        else:
-            compare(args.rows, one, args.pairs, args.json)
+        show(args, one)
 
 
 if __name__ == "__main__":

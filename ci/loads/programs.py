@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from turns import TOP, UNDER, compare, counted, parsed, parser, processor, run
+from turns import TOP, UNDER, parsed, parser, processor, run, show
 
 BUILT = os.path.join(TOP, "target/loads")
 ECHO = ("tokio-uring", "monoio", "compio", "ring")
@@ -78,10 +78,7 @@ def main():
         load = files if row.startswith("files") else echo
         return load(UNDER[name], row, args)
 
-    if args.calls:
-        counted(args.rows, one)
-    else:
-        compare(args.rows, one, args.pairs, args.json)
+    show(args, one)
 
 
 if __name__ == "__main__":

@@ -78,11 +78,17 @@ def spread(ratios):
     return f"{statistics.median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
 
 
+def need(programs, path=None, other=""):
+    """Ends if a program is missing. `programs`: names, and Debian's packages; `other`: what else would do."""
+    for program, package in programs.items():
+        if not shutil.which(program, path=path):
+            sys.exit(f"{program} is needed: apt-get install {package}{other}")
+
+
 def counted(rows, one):
     """Prints a table: each row's system calls for each request on the kernel and on softring, by name,
     of those that are made at least once in fifty requests. `one`: as for `compare`."""
-    if not shutil.which("strace"):
-        sys.exit("strace is needed: apt-get install strace")
+    need({"strace": "strace"})
     print("| load | calls of a request, kernel | softring |\n|---|---|---|")
     with tempfile.NamedTemporaryFile("r", suffix=".calls") as summary:
         for name, under in UNDER.items():
@@ -129,6 +135,14 @@ def run(command, env=None):
     if child.returncode:
         sys.exit(f"{' '.join(command)}: status {child.returncode}")
     return text, busy
+
+
+def show(args, one):
+    """Prints what the arguments of `parser` ask for: time, or system calls. `one`: as for `compare`."""
+    if args.calls:
+        counted(args.rows, one)
+    else:
+        compare(args.rows, one, args.pairs, args.json)
 
 
 def compare(rows, one, pairs, results=None):
