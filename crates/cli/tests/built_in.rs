@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{ME, library, text};
+use common::{KERNEL, ME, library, text};
 use softring_testing::skipped;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -122,14 +122,13 @@ fn run(before: &[&str], program: &Path, variables: &[(&str, &str)]) -> Output {
 /// of musl.
 #[test]
 fn programs_without_liburing_get_rings_of_their_own() {
-    let kernel = ["-idirafter", "/usr/include", "-idirafter", "/usr/include/x86_64-linux-gnu"];
     for (compiler, how) in [
         ("cc", &["-static"][..]),
         ("cc", &["-static", "-DINLINE"]),
         ("cc", &[]),
-        ("musl-gcc", &[&["-static"], &kernel[..]].concat()),
-        ("musl-gcc", &[&["-static", "-DINLINE"], &kernel[..]].concat()),
-        ("musl-gcc", &kernel),
+        ("musl-gcc", &[&["-static"], KERNEL].concat()),
+        ("musl-gcc", &[&["-static", "-DINLINE"], KERNEL].concat()),
+        ("musl-gcc", KERNEL),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let source = format!("{RING}\n{BEGIN}");

@@ -3,14 +3,10 @@
 
 mod common;
 
-use common::{ME, build_by, library, text};
+use common::{KERNEL, ME, build_by, library, text};
 use std::process::Command;
 
 const LOCKED: &str = include_str!("common/locked.c");
-
-/// Options with which musl-gcc finds the kernel's headers.
-const MUSL: [&str; 5] =
-    ["-static", "-idirafter", "/usr/include", "-idirafter", "/usr/include/x86_64-linux-gnu"];
 
 /// A setup may answer that there is no memory. No limit ends the program.
 #[test]
@@ -18,8 +14,9 @@ fn no_limit_of_locked_memory_ends_a_program() {
     if !library() {
         return;
     }
+    let musl = [&["-static"], KERNEL].concat();
     let kinds: [(&str, &[&str]); 3] =
-        [("cc", &["-pthread"]), ("cc", &["-static", "-pthread"]), ("musl-gcc", &MUSL)];
+        [("cc", &["-pthread"]), ("cc", &["-static", "-pthread"]), ("musl-gcc", &musl)];
     for (compiler, how) in kinds {
         let dir = tempfile::tempdir().unwrap();
         let Some(program) = build_by(compiler, dir.path(), "locked", how, LOCKED) else { continue };

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{ME, build_by, library, text};
+use common::{KERNEL, ME, build_by, library, text};
 use softring_testing::skipped;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,6 @@ use std::process::{Command, Output};
 /// Program that makes a ring, has a NOP on it, and copies its standard input by requests. It makes
 /// its calls by a function that takes the number (`syscall(2)`), or by instructions of its own.
 const RING: &str = include_str!("common/static.c");
-
-/// Options by which musl's compiler finds the kernel's headers.
-const KERNEL: &[&str] =
-    &["-idirafter", "/usr/include", "-idirafter", "/usr/include/x86_64-linux-gnu"];
 
 /// Returns whether the library is there and can be mapped without a dynamic loader; says so if not.
 fn mapped() -> bool {

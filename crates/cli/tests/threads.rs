@@ -3,14 +3,10 @@
 
 mod common;
 
-use common::{ME, build_by, library, text};
+use common::{KERNEL, ME, build_by, library, text};
 use std::process::Command;
 
 const THREADS: &str = include_str!("common/threads.c");
-
-/// Options with which musl-gcc finds the kernel's headers.
-const KERNEL: [&str; 4] =
-    ["-idirafter", "/usr/include", "-idirafter", "/usr/include/x86_64-linux-gnu"];
 
 /// Runs the program's part of that name, denied, with softring's rings.
 fn does(what: &str) {
@@ -21,7 +17,7 @@ fn does(what: &str) {
         ("cc", vec!["-pthread"]),
         ("cc", vec!["-pthread", "-static"]),
         ("musl-gcc", KERNEL.to_vec()),
-        ("musl-gcc", [&["-static"], &KERNEL[..]].concat()),
+        ("musl-gcc", [&["-static"], KERNEL].concat()),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let Some(program) = build_by(compiler, dir.path(), "threads", &how, THREADS) else {

@@ -13,6 +13,10 @@ use std::process::{Command, Output};
 
 pub const ME: &str = env!("CARGO_BIN_EXE_softring");
 
+/// Options with which musl-gcc finds the kernel's headers.
+pub const KERNEL: &[&str] =
+    &["-idirafter", "/usr/include", "-idirafter", "/usr/include/x86_64-linux-gnu"];
+
 /// Program that starts `./ring` with an empty environment, in one of 15 ways.
 pub const STARTS: &str = include_str!("starts.c");
 
