@@ -201,7 +201,7 @@ fn is_for_worker(call: &Call) -> bool {
 /// Leaves the file's own refusal of a write to task work (`io_rw_done`). Other errors show before
 /// the file is asked: it is closed or open the other way, or does not know a flag.
 #[cold]
-fn left_to_task(call: &Call, outcome: Outcome) -> Outcome {
+pub(crate) fn left_to_task(call: &Call, outcome: Outcome) -> Outcome {
     let before = [Errno::EBADF, Errno::EOPNOTSUPP].map(Errno::res);
     match outcome {
         Outcome::Done(e) if writes(call.opcode) && !before.contains(&e) => Outcome::Later(e),

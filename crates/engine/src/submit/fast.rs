@@ -1,14 +1,16 @@
 //! The fast path: an SQE of the simplest form that can end at once is completed straight from its
-//! copy and never becomes a request. Neither does one that only joins a batch of kernel aio
-//! (`submit::fast_direct`) or is delayed by a modelled device (`io::model`). Every other SQE (a
-//! link, a drain, a full CQ, a failure) takes the slow path, which alone checks for errors.
+//! copy and never becomes a request. Neither does one that a stream socket takes at once
+//! (`ops::fast_stream`), that only joins a batch of kernel aio (`submit::fast_direct`) or is
+//! delayed by a modelled device (`io::model`). Every other SQE (a link, a drain, a full CQ, a
+//! failure) takes the slow path, which alone checks for errors.
 
 use crate::io::model;
 use crate::memory::cq::Cqe;
 use crate::memory::sqe::Sqe;
-use crate::ops::rw_cached;
 use crate::ops::table::OPS;
+use crate::ops::{fast_stream, rw_cached};
 use crate::ring::ctx::Ctx;
+
 use softring_uapi::*;
 
 impl Ctx {
@@ -38,7 +40,8 @@ impl Ctx {
             row.and_then(|def| def.fast).and_then(|f| f(self, sqe))
         };
         let Some(res) = res else {
-            return direct && self.queue_direct(sqe);
+            return direct && self.queue_direct(sqe)
+                || fast_stream::is_for(sqe.opcode) && self.queue_stream(sqe);
         };
         self.trace_inline(&OPS, sqe, res);
         self.post(Cqe { user_data: sqe.user_data, res, ..Cqe::default() });

@@ -32,7 +32,7 @@ impl Ctx {
         }
         let (mut due, mut timed) = (self.samples_begin(), Timed::default());
         self.submit.stamp.set(0);
-        self.submit.polled = false;
+        (self.submit.polled, self.submit.tried) = (false, None);
         // Code that ran since the last batch may have set these.
         (self.submit.direct, self.submit.model) = (None, Found::default());
         self.reqs.timeouts.specs.clear();
@@ -65,6 +65,7 @@ impl Ctx {
             } else if let Some(mut req) = place.take_if(|_| self.reqs.slab.has_room()) {
                 req.reset();
                 let stop = self.submit_sqe(req).is_err();
+                self.submit.tried = None;
                 done = n - self.submit.left;
                 open = self.fast_path_open();
                 if stop && self.setup.flags & IORING_SETUP_SUBMIT_ALL == 0 {

@@ -72,7 +72,10 @@ impl Ctx {
                 Outcome::Retry
             }
             (None, Issue::Ring(f)) => f(self, &mut req),
-            (None, Issue::Call(f)) => self.attempt(&mut req, f),
+            (None, Issue::Call(f)) => match self.outcome_tried(&mut req) {
+                Some(outcome) => outcome,
+                None => self.attempt(&mut req, f),
+            },
         };
         if req.writes_rest_by_worker(outcome) {
             return self.take_route(Route::Worker, req);
