@@ -1,6 +1,6 @@
 //! READ and WRITE on stream sockets.
 
-use super::net::{arrived, drain, fill, pair, seen};
+use super::net::{arrived, drain, fill, pair, seen, send};
 use super::prelude::*;
 use std::io::Write;
 use std::net::Shutdown;
@@ -15,6 +15,7 @@ pub const CASES: &[Case] = &[
     any_order!("rw_streams", room, [Op(IORING_OP_WRITE)], "a write waits for room"),
     any_order!("rw_streams", ends, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "the end of a stream, and writes beyond it, which signal"),
     any_order!("rw_streams", reset, [Op(IORING_OP_READ)], "a reset is reported once"),
+    any_order!("rw_streams", reset_before, [Op(IORING_OP_READ), Op(IORING_OP_WRITE), Op(IORING_OP_SEND)], "what is tried after a reset is told of it once, and writes signal"),
     any_order!("rw_streams", nothing, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "transfers of nothing"),
     any_order!("rw_streams", bad_memory, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "memory that is not there takes no data"),
     any_order!("rw_streams", low_water, [Op(IORING_OP_READ)], "a low-water mark makes a read wait for more"),
@@ -191,6 +192,34 @@ fn reset(cx: &mut Cx) -> Outcome {
         drop(one);
         cx.reap(&mut ring, name, &[(1, -libc::ECONNRESET)]);
         cx.one(&mut ring, "then", sqe::read(fd, &mut buf, 0), 0);
+    }
+    Ok(())
+}
+
+fn reset_before(cx: &mut Cx) -> Outcome {
+    os::catch(libc::SIGPIPE, 0);
+    let mut buf = [0; 8];
+    let requests = [
+        ("read", sqe::read(-1, &mut buf, 0)),
+        ("write", sqe::write(-1, b"x", 0)),
+        ("send", send(-1, b"x")),
+    ];
+    for (what, sqe) in requests {
+        for (name, mut one, two) in connections()? {
+            let mut ring = cx.ring(8, 0)?;
+            let fd = two.as_raw_fd();
+            sent(&mut one, &two, b"x")?;
+            cx.one(&mut ring, "before", sqe::read(fd, &mut buf, 0), 1);
+            (&two).write_all(b"unread")?;
+            arrived(one.as_raw_fd(), 6);
+            drop(one);
+            let ready = os::poll(fd, libc::POLLHUP, 5000);
+            cx.holds("the peer is gone", ready & i32::from(libc::POLLHUP) != 0);
+            let before = os::caught();
+            noted(cx, &mut ring, &format!("{what}, {name}"), sqe.set(|s| s.fd = fd));
+            noted(cx, &mut ring, "then", sqe.set(|s| s.fd = fd));
+            cx.note("signals", os::caught() - before);
+        }
     }
     Ok(())
 }
