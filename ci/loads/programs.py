@@ -48,7 +48,7 @@ def files(under, row, args):
 def echo(under, row, args):
     """One run of an echo server: round trips a second, processor time of each, and how many."""
     name, connections = row.rsplit("-", 1)
-    way = [args.way] if under == UNDER["own"] else []
+    way = ["epoll"] if under == UNDER["own"] else []
     with subprocess.Popen([*under, program(name), *way], stdout=subprocess.PIPE, text=True) as child:
         port = child.stdout.readline().strip()
         client = [program("echo-client"), port, connections, str(int(args.seconds * 1000))]
@@ -66,9 +66,6 @@ def main():
     """Runs the rows that are asked for, and prints them."""
     own = parser(__doc__, ROWS)
     own.add_argument("--seconds", type=float, default=1, help="seconds of each run of an echo server")
-    own.add_argument("--way", default="epoll", metavar="WORD",
-                     help="an echo server's own way; calls, of the one on the io-uring crate: the least that "
-                          "user space must do for it")
     args = parsed(own, ROWS)
     if not shutil.which("cargo"):
         sys.exit("cargo is needed to build the programs")

@@ -1,7 +1,10 @@
-//! Parts that the loads share: the message's size and the command line.
+//! Parts that the loads share: sizes and the command line.
 
 /// Bytes of an echoed message.
 pub const MESSAGE: usize = 64;
+
+/// Bytes that a server has room for in each connection: it knows nothing of messages.
+pub const BUFFER: usize = 4096;
 
 /// The number at `index` of the command line.
 ///

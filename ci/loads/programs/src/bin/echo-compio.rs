@@ -4,10 +4,10 @@ use compio::BufResult;
 use compio::driver::{DriverType, ProactorBuilder};
 use compio::io::{AsyncRead, AsyncWriteExt};
 use compio::net::{TcpListener, TcpStream};
-use loads::MESSAGE;
+use loads::BUFFER;
 
 async fn echo(mut stream: TcpStream) {
-    let mut buf = Vec::with_capacity(MESSAGE);
+    let mut buf = Vec::with_capacity(BUFFER);
     loop {
         let BufResult(read, back) = stream.read(buf).await;
         let Ok(1..) = read else { return };

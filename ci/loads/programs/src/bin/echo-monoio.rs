@@ -1,11 +1,11 @@
 //! An echo server on monoio's rings, or with `epoll` on its other driver.
 
-use loads::MESSAGE;
+use loads::BUFFER;
 use monoio::io::{AsyncReadRent, AsyncWriteRentExt};
 use monoio::net::{TcpListener, TcpStream};
 
 async fn echo(mut stream: TcpStream) {
-    let mut buf = Vec::with_capacity(MESSAGE);
+    let mut buf = Vec::with_capacity(BUFFER);
     loop {
         let (read, back) = stream.read(buf).await;
         let Ok(1..) = read else { return };

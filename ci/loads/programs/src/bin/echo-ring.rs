@@ -1,11 +1,10 @@
 //! An echo server on a ring with the flags of a network library for JVMs (SINGLE_ISSUER,
 //! DEFER_TASKRUN). Each connection has one RECV or SEND in flight; the wait submits them.
-//! With `epoll`: the same loop on a level-triggered epoll set. With `calls`: that loop, and after
-//! each receive an ioctl(2) for what is left, which the CQE of a RECV tells: the least that user
-//! space must do for this server.
+//! With `epoll`: the same loop on a level-triggered epoll set, a recv(2) and a send(2) for each
+//! round trip and one wait for all that are ready: the least that user space must do.
 
 use io_uring::{IoUring, opcode, squeue, types};
-use loads::MESSAGE;
+use loads::BUFFER;
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 
@@ -14,7 +13,7 @@ const SEND: u64 = 1 << 32;
 
 struct Server {
     ring: IoUring,
-    buffers: Vec<Box<[u8; MESSAGE]>>,
+    buffers: Vec<Box<[u8; BUFFER]>>,
 }
 
 impl Server {
@@ -28,14 +27,14 @@ impl Server {
     fn buffer(&mut self, fd: RawFd) -> *mut u8 {
         let at = fd as usize;
         while self.buffers.len() <= at {
-            self.buffers.push(Box::new([0; MESSAGE]));
+            self.buffers.push(Box::new([0; BUFFER]));
         }
         self.buffers[at].as_mut_ptr()
     }
 
     fn receive(&mut self, fd: RawFd) {
         let to = self.buffer(fd);
-        let entry = opcode::Recv::new(types::Fd(fd), to, MESSAGE as u32).build();
+        let entry = opcode::Recv::new(types::Fd(fd), to, BUFFER as u32).build();
         self.push(entry.user_data(fd as u64));
     }
 
@@ -93,13 +92,13 @@ fn on_ring(listener: TcpListener) {
     }
 }
 
-fn on_epoll(listener: TcpListener, asks: bool) {
+fn on_epoll(listener: TcpListener) {
     use std::io::{Read, Write};
     use std::mem::ManuallyDrop;
     let fd = listener.as_raw_fd();
     let set = Epoll::new();
     set.add(fd);
-    let mut buf = [0; MESSAGE];
+    let mut buf = [0; BUFFER];
     let mut ready = Vec::with_capacity(1024);
     loop {
         set.wait(&mut ready);
@@ -112,23 +111,12 @@ fn on_epoll(listener: TcpListener, asks: bool) {
             let mut stream = ManuallyDrop::new(io_of(at));
             match stream.read(&mut buf) {
                 Ok(n @ 1..) => {
-                    if asks {
-                        left(at);
-                    }
                     stream.write_all(&buf[..n]).expect("a send");
                 }
                 _ => drop(ManuallyDrop::into_inner(stream)),
             }
         }
     }
-}
-
-/// Asks for the number of bytes that are left to receive.
-fn left(fd: RawFd) -> i32 {
-    let mut bytes = 0;
-    // SAFETY: the number lives for the call.
-    assert_eq!(unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut bytes) }, 0);
-    bytes
 }
 
 struct Epoll(RawFd);
@@ -158,8 +146,7 @@ fn main() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     loads::listens(listener.local_addr().expect("an address").port());
     match loads::word(1).as_str() {
-        "epoll" => on_epoll(listener, false),
-        "calls" => on_epoll(listener, true),
+        "epoll" => on_epoll(listener),
         _ => on_ring(listener),
     }
 }

@@ -1,26 +1,24 @@
 //! An echo server on tokio-uring, or with `epoll` on tokio's own driver.
 
-use loads::MESSAGE;
+use loads::BUFFER;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 async fn on_ring(stream: tokio_uring::net::TcpStream) {
-    let mut buf = vec![0u8; MESSAGE];
+    let mut buf = Vec::with_capacity(BUFFER);
     loop {
         let (read, back) = stream.read(buf).await;
-        let Ok(n @ 1..) = read else { return };
-        buf = back;
-        buf.truncate(n);
-        let (written, back) = stream.write_all(buf).await;
+        let Ok(1..) = read else { return };
+        let (written, back) = stream.write_all(back).await;
         if written.is_err() {
             return;
         }
         buf = back;
-        buf.resize(MESSAGE, 0);
+        buf.clear();
     }
 }
 
 async fn on_epoll(mut stream: tokio::net::TcpStream) {
-    let mut buf = [0u8; MESSAGE];
+    let mut buf = [0u8; BUFFER];
     while let Ok(n @ 1..) = stream.read(&mut buf).await {
         if stream.write_all(&buf[..n]).await.is_err() {
             return;
