@@ -3,7 +3,9 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use softring_host::calls::ioctl::{self, Queue};
+use softring_host::calls::sockets;
 use softring_host::fd::kind;
+use softring_host::fd::numbers::closes_reported;
 use softring_host::fd::remembered::socket as slot;
 use softring_host::sys;
 use softring_uapi::errno::{Errno, Result};
@@ -85,12 +87,19 @@ impl Socket {
             return socket;
         }
         let socket = Self::ask(fd);
-        if softring_host::fd::numbers::closes_reported()
-            || softring_host::fd::numbers::is_internal(fd)
-        {
+        if closes_reported() || softring_host::fd::numbers::is_internal(fd) {
             socket.remember(fd);
         }
         socket
+    }
+
+    /// Finds out the kind of `fd`, a socket, if it can be remembered. Options are not asked where a
+    /// filter may kill for that.
+    pub(crate) fn learn(fd: i32) {
+        let asks = closes_reported() && Self::remembered(fd).is_none();
+        if asks && sockets::options_are_spared() {
+            Self::ask(fd).remember(fd);
+        }
     }
 
     /// Remembers that `fd` is of this kind, until it is closed.

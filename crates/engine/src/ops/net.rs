@@ -115,6 +115,11 @@ pub(crate) fn send(call: &mut Call, how: Try) -> Outcome {
         Outcome::Done(n @ 1..) if call.sqe().ioprio & IORING_RECVSEND_BUNDLE != 0 => {
             net_bundle::sent(call, n)
         }
+        Outcome::Done(1..) if how == Try::Nonblock => {
+            // Later ones on a stream go faster (`ops::fast_stream`).
+            Socket::learn(call.file.fd());
+            outcome
+        }
         outcome => outcome,
     }
 }

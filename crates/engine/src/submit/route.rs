@@ -18,7 +18,6 @@ use crate::ring::request::{
 use crate::stats::trace::Step;
 use crate::submit::arm::awaits_news;
 use alloc::boxed::Box;
-use softring_host::calls::sockets;
 use softring_host::fd::kind::Kind;
 use softring_host::fd::numbers::{closes_all_reported, closes_reported};
 use softring_host::limits::MAX_ARMS;
@@ -260,7 +259,7 @@ impl Ctx {
 }
 
 /// Records that a request's file can be polled, and finds out which socket its number means, if
-/// that can be remembered. Options are asked of a socket alone, as a filter may kill for that.
+/// that can be remembered. Only a socket is asked for options.
 fn record_stream(req: &mut Req) {
     req.flags |= ReqFlags::STREAM;
     req.call.found = Finding::Stream;
@@ -269,10 +268,8 @@ fn record_stream(req: &mut Req) {
         return;
     }
     match file_type(fd) {
-        Some(FileType::Socket) if sockets::options_are_spared() => {
-            let _remembered = Socket::of(fd);
-        }
-        Some(FileType::Socket) | None => {}
+        Some(FileType::Socket) => Socket::learn(fd),
+        None => {}
         Some(_) => Socket::Other.remember(fd),
     }
 }
