@@ -1,9 +1,10 @@
 //! The fast path of stream sockets: a plain SEND, WRITE or READ of a number that is remembered as a
 //! socket of TCP or a Unix stream is tried straight from its SQE. It becomes a request only if that
-//! attempt fails, and then its first attempt has that answer, since an error of a socket is told
-//! once. A RECV is none of these: its CQE tells whether there is more.
+//! attempt fails, or is to go on, and then its first attempt has that answer: an error of a socket
+//! is told once, and what is sent is sent. A RECV is none of these: its CQE tells whether there is
+//! more.
 
-use crate::io::socket::{MSG_DONTWAIT, MSG_NOSIGNAL, Socket};
+use crate::io::socket::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_WAITALL, Socket};
 use crate::memory::cq::Cqe;
 use crate::memory::sqe::Sqe;
 use crate::ops::rw;
@@ -28,7 +29,7 @@ pub(crate) const fn is_for(opcode: u8) -> bool {
 fn is_plain(sqe: &Sqe) -> bool {
     let plain = match sqe.opcode {
         IORING_OP_SEND => {
-            let flags = sqe.op_flags & !(MSG_NOSIGNAL | MSG_DONTWAIT);
+            let flags = sqe.op_flags & !(MSG_NOSIGNAL | MSG_DONTWAIT | MSG_WAITALL);
             sqe.off == 0 && flags == 0 && sqe.file_index == 0 && sqe.len.cast_signed() > 0
         }
         _ => matches!(sqe.off, 0 | CURRENT) && sqe.op_flags == 0 && sqe.pad2 == 0 && sqe.len > 0,
@@ -56,10 +57,11 @@ impl Ctx {
             IORING_OP_WRITE => sockets::send(sqe.fd, from, len, MSG_DONTWAIT, None),
             _ => sockets::send(sqe.fd, from, len, MSG_DONTWAIT | MSG_NOSIGNAL, None),
         });
+        let all = sqe.opcode == IORING_OP_SEND && sqe.op_flags & MSG_WAITALL != 0;
         let res = match answer {
-            Ok(n) => n as i32,
-            Err(e) => {
-                self.submit.tried = Some(e);
+            Ok(n) if n == len || !all => n as i32,
+            answer => {
+                self.submit.tried = Some(answer);
                 return false;
             }
         };
@@ -73,14 +75,17 @@ impl Ctx {
     /// a number reused unseen, or a filter of the process, is met by another call.
     #[inline]
     pub(crate) fn outcome_tried(&mut self, req: &mut Req) -> Option<Outcome> {
-        let e = self.submit.tried.take()?;
-        match e {
-            Errno::EAGAIN => {
+        match self.submit.tried.take()? {
+            Ok(n) => {
+                req.call.add_done(n as u64);
+                Some(Outcome::Retry)
+            }
+            Err(Errno::EAGAIN) => {
                 req.call.found = Finding::Nothing;
                 Some(Outcome::Retry)
             }
-            Errno::ENOTSOCK | Errno::ENOSYS | Errno::EPERM | Errno::EACCES => None,
-            e => Some(rw::left_to_task(&req.call, Outcome::Done(e.res()))),
+            Err(Errno::ENOTSOCK | Errno::ENOSYS | Errno::EPERM | Errno::EACCES) => None,
+            Err(e) => Some(rw::left_to_task(&req.call, Outcome::Done(e.res()))),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::io::model::Found;
 use crate::io::token::ReqId;
 use crate::ring::phase::Timer;
 use softring_host::creds::Creds;
-use softring_uapi::errno::Errno;
+use softring_uapi::errno::Result;
 
 /// The current batch: the chain under construction, and facts that one request learns for the next.
 #[derive(Debug, Default)]
@@ -24,8 +24,9 @@ pub(crate) struct SubmitState {
     pub(crate) waits: u32,
     /// Flag, true if epoll was polled and nothing was attempted since.
     pub(crate) polled: bool,
-    /// The failure of the fast path's attempt at the current SQE, if it made one.
-    pub(crate) tried: Option<Errno>,
+    /// The answer to the fast path's attempt at the current SQE, if it did not end the SQE
+    /// (`ops::fast_stream`).
+    pub(crate) tried: Option<Result<usize>>,
     /// The descriptor that was last found to be O_DIRECT in this batch; none between batches.
     pub(crate) direct: Option<i32>,
     /// Batches since the kernel was last asked whether a descriptor is still O_DIRECT.
