@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 pub const CASES: &[Case] = &[
     any_order!("net_all", received, [Op(IORING_OP_RECV)], "MSG_WAITALL receives the rest over several waits"),
     any_order!("net_all", sent, [Op(IORING_OP_SEND)], "MSG_WAITALL sends the rest over several waits"),
+    any_order!("net_all", sent_alone, [Op(IORING_OP_SEND)], "MSG_WAITALL sends the rest without a chain behind it, unless the peer goes or it may not wait"),
     any_order!("net_all", ended_early, [Op(IORING_OP_RECV)], "MSG_WAITALL ends early: by the peer, by a cancel, by MSG_DONTWAIT"),
     any_order!("net_all", messages, [Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG), Sqe(IOSQE_ASYNC)], "a RECVMSG with MSG_WAITALL in a worker takes the data that are there"),
 ];
@@ -56,6 +57,37 @@ fn sent(cx: &mut Cx) -> Outcome {
     let got = ring.take(2)?;
     cx.holds("some of it", got[0].res > 0 && got[0].res < 2_000_000);
     cx.eq("which breaks no chain", got[1].res, 0);
+    Ok(())
+}
+
+fn sent_alone(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let big: Vec<u8> = (0..2_000_000u32).map(|i| i as u8).collect();
+    for how in ["all", "now", "peer goes"] {
+        let (one, two) = UnixStream::pair()?;
+        let some = send(one.as_raw_fd(), &big).ud(1);
+        let little = some.set(|s| s.len = 3).op_flags(MSG_WAITALL as u32);
+        for at in ["first", "known"] {
+            cx.one(&mut ring, at, little, 3);
+        }
+        cx.holds("drained", (&two).read_exact(&mut [0; 6]).is_ok());
+        let flags = MSG_WAITALL | if how == "now" { MSG_DONTWAIT } else { 0 };
+        cx.start(&mut ring, &[some.op_flags(flags as u32)]);
+        if how != "now" {
+            cx.quiet(&ring, "not all fits", 20);
+        }
+        if how == "all" {
+            let mut got = vec![0u8; big.len()];
+            (&two).read_exact(&mut got)?;
+            cx.reap(&mut ring, how, &[(1, 2_000_000)]);
+            cx.holds("data", got == big);
+            continue;
+        }
+        drop(two);
+        ring.submit_wait(1);
+        let got = ring.take(1)?;
+        cx.holds(how, got[0].res > 0 && got[0].res < 2_000_000);
+    }
     Ok(())
 }
 
