@@ -31,7 +31,7 @@ pub use under::{Engine, Poll, UnderArgs};
 const AFTER: &str = "\
 Exit codes: 0 success, 1 the work failed, 2 a usage error or an error of softring itself. \
 `softring run`, `stat`, `trace`, `strace` and `deny` end with the program's own exit code or \
-signal; 126 means that the program cannot be executed, 127 that it was not found.";
+signal; 126 means that the program may not be executed, 127 that it was not found.";
 
 /// The version, and the commit and day of the source as far as they are known.
 pub const VERSION: &str = env!("SOFTRING_VERSION");

@@ -126,11 +126,11 @@ fn programs_of_other_machines_are_refused() {
     bytes[18..20].copy_from_slice(&183u16.to_le_bytes());
     fs::write(&file, &bytes).unwrap();
     executable(file.to_str().unwrap());
-    refused(&file, 126, "is a 64-bit aarch64 program", "a build of the program for this machine");
+    refused(&file, 2, "is a 64-bit aarch64 program", "a build of the program for this machine");
     bytes[18..20].copy_from_slice(&3u16.to_le_bytes());
     bytes[4] = 1;
     fs::write(&file, &bytes).unwrap();
-    refused(&file, 126, "is a 32-bit i386 program", "a build of the program for this machine");
+    refused(&file, 2, "is a 32-bit i386 program", "a build of the program for this machine");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! The fields of an ELF file that say whether a preload can reach the program in it.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 /// Contents of an executable's headers.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,12 +18,15 @@ pub struct Elf {
     pub loads: bool,
 }
 
+const MAGIC: [u8; 4] = *b"\x7fELF";
 const EM_386: u16 = 3;
 const EM_X86_64: u16 = 62;
 const EM_AARCH64: u16 = 183;
 const EM_RISCV: u16 = 243;
 const PT_LOAD: u32 = 1;
 const PT_INTERP: u32 = 3;
+/// Length of a program header of a 64-bit file.
+const HEADER_64: u16 = 56;
 /// Most program headers that are read: no linker writes more, and the file would not be what it
 /// says.
 const MAX_HEADERS: usize = 512;
@@ -78,16 +82,26 @@ impl Fields<'_> {
     }
 }
 
+/// Returns whether a file calls itself ELF.
+pub fn is_elf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    read.is_ok() && magic == MAGIC
+}
+
 /// Reads the headers. Returns `None` for a file that is not ELF, or is damaged (the kernel will say
 /// so).
 pub fn read(file: &File) -> io::Result<Option<Elf>> {
     let mut head = [0; 64];
     let n = read_up_to(file, &mut head, 0)?;
-    if n < 52 || head[..4] != *b"\x7fELF" {
+    if n < 52 || head[..4] != MAGIC {
         return Ok(None);
     }
-    let bits = if head[4] == 2 { 64 } else { 32 };
-    let little = head[5] != 2;
+    // The kernel reads a file of its own machine without asking `e_ident`.
+    let as_ours = Fields { bytes: &head[..n], little: true };
+    let is_ours = as_ours.u16(18) == Some(OURS) && as_ours.u16(54) == Some(HEADER_64);
+    let bits = if is_ours || head[4] == 2 { 64 } else { 32 };
+    let little = is_ours || head[5] != 2;
     let h = Fields { bytes: &head[..n], little };
     let (phoff_at, size_at) = if bits == 64 { (32, 54) } else { (28, 42) };
     let (Some(machine), Some(phoff), Some(size), Some(count)) =

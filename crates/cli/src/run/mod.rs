@@ -196,15 +196,25 @@ fn judge(under: &UnderArgs, troubles: Vec<Trouble>) -> anyhow::Result<()> {
                     warn(under, &what, &hint);
                 }
             }
+            Trouble::Foreign { what, hint } => {
+                unreachable(under, what, hint, "the program runs without softring")?;
+            }
             Trouble::Unreachable { what, hint } | Trouble::Static { what, hint } => {
-                if needs_us(under) {
-                    return Err(fail::usage(what, hint));
-                }
-                if options::engine(under) != Engine::Kernel {
-                    warn(under, &format!("{what}; the program gets the kernel's rings"), &hint);
-                }
+                unreachable(under, what, hint, "the program gets the kernel's rings")?;
             }
         }
+    }
+    Ok(())
+}
+
+/// Stops before a program that the library does not reach, if the program would miss it; else warns
+/// of the `outcome`.
+fn unreachable(under: &UnderArgs, what: String, hint: String, outcome: &str) -> anyhow::Result<()> {
+    if needs_us(under) {
+        return Err(fail::usage(what, hint));
+    }
+    if options::engine(under) != Engine::Kernel {
+        warn(under, &format!("{what}; {outcome}"), &hint);
     }
     Ok(())
 }
@@ -272,7 +282,7 @@ pub fn exec(path: &Path, args: &[OsString], env: &Environment) -> anyhow::Result
     let argv = args.iter().map(|a| c(a)).collect::<Result<Vec<_>, _>>()?;
     let envp = env.entries();
     let mut e = sys::execve(&file, &argv, envp);
-    if e.raw_os_error() == Some(libc::ENOEXEC) {
+    if e.raw_os_error() == Some(libc::ENOEXEC) && !elf::is_elf(path) {
         // execvp(3) does the same: it gives a file without a header to the shell.
         let shell = c(OsStr::new("/bin/sh"))?;
         let mut argv: Vec<CString> = vec![shell.clone(), file];
@@ -282,15 +292,28 @@ pub fn exec(path: &Path, args: &[OsString], env: &Environment) -> anyhow::Result
     Err(cannot_become(&path.display(), &e))
 }
 
+/// Next step where nothing better is known.
+const START_ALONE: &str = "try the program without softring to see whether it starts";
+
 /// Returns the error of a program that execve(2) has refused.
 fn cannot_become(path: &impl fmt::Display, e: &io::Error) -> anyhow::Error {
-    let hint = match e.raw_os_error() {
-        Some(libc::E2BIG) => "the arguments and the environment together are too long",
-        Some(libc::ENOMEM | libc::EAGAIN) => "free memory, or raise RLIMIT_NPROC",
-        Some(libc::EACCES) => "the file or its mount (noexec) does not allow execution",
-        _ => "try the program without softring to see whether it starts",
+    let (code, hint) = match e.raw_os_error() {
+        Some(libc::E2BIG) => {
+            (fail::NOT_EXECUTABLE, "the arguments and the environment together are too long")
+        }
+        Some(libc::ENOMEM | libc::EAGAIN) => {
+            (fail::NOT_EXECUTABLE, "free memory, or raise RLIMIT_NPROC")
+        }
+        Some(libc::EACCES) => {
+            (fail::NOT_EXECUTABLE, "the file or its mount (noexec) does not allow execution")
+        }
+        Some(libc::ENOEXEC | libc::EINVAL | libc::EIO | libc::ELIBBAD) => (
+            fail::USAGE,
+            "the file is damaged, or of another machine: get a whole copy for this machine; \
+             file(1) and readelf(1) tell what it is",
+        ),
+        Some(libc::ENOENT) => (fail::NOT_FOUND, START_ALONE),
+        _ => (fail::NOT_EXECUTABLE, START_ALONE),
     };
-    let missing = e.raw_os_error() == Some(libc::ENOENT);
-    let code = if missing { fail::NOT_FOUND } else { fail::NOT_EXECUTABLE };
     fail::no_program(code, format!("cannot start {path}: {e}"), hint)
 }

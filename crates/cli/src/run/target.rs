@@ -21,6 +21,8 @@ pub enum Trouble {
     Static { what: String, hint: String },
     /// A program that starts, but without the preload library in it.
     Unreachable { what: String, hint: String },
+    /// A program of another machine, which only the kernel knows whether it runs.
+    Foreign { what: String, hint: String },
     /// A program that may be run and not read: nobody knows whether the library gets there.
     Unread { what: String, hint: String },
 }
@@ -30,6 +32,11 @@ const MAX_SCRIPTS: u32 = 4;
 
 fn fatal(what: String, hint: &str) -> Trouble {
     Trouble::Fatal { code: fail::NOT_EXECUTABLE, what, hint: hint.into() }
+}
+
+/// Makes the trouble of a file that is no program, or no whole one.
+fn damaged(what: String, hint: &str) -> Trouble {
+    Trouble::Fatal { code: fail::USAGE, what, hint: hint.into() }
 }
 
 fn missing(what: String, hint: &str) -> Trouble {
@@ -110,13 +117,12 @@ fn check_elf(path: &Path, elf: &Elf, found: &mut Vec<Trouble>) {
     let name = path.display();
     if elf.machine != elf::OURS || elf.bits != 64 {
         let (theirs, ours) = (elf::machine_name(elf.machine), elf::machine_name(elf::OURS));
-        return found.push(fatal(
-            format!(
-                "{name} is a {}-bit {theirs} program, but softring here is 64-bit {ours}",
-                elf.bits
-            ),
-            "use a build of the program for this machine",
-        ));
+        let what = format!(
+            "{name} is a {}-bit {theirs} program, but softring here is 64-bit {ours}",
+            elf.bits
+        );
+        let hint = "use a build of the program for this machine".into();
+        return found.push(Trouble::Foreign { what, hint });
     }
     match &elf.interp {
         Some(interp) if files::exists(Path::new(interp)) => {}
@@ -209,7 +215,8 @@ fn check_script(
         // unless it is no text.
         if head[..n].contains(&0) {
             let what = format!("{} is neither a whole ELF program nor a script", path.display());
-            found.push(fatal(what, "check the type of the file with file(1)"));
+            let hint = "get a whole copy of the file; file(1) and readelf(1) tell what it is";
+            found.push(damaged(what, hint));
         }
         return;
     };

@@ -1,0 +1,133 @@
+//! Programs that are damaged, or of another machine: one sentence and its next step, and exit code
+//! 2, or the program runs as it does alone.
+
+mod common;
+
+use common::{ME, text};
+use softring_testing::skipped;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn file(dir: &Path, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = dir.join(name);
+    fs::write(&path, bytes).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+fn run(options: &[&str], program: &Path) -> Output {
+    Command::new(ME).arg("run").args(options).arg("--").arg(program).output().unwrap()
+}
+
+/// Tests that a file is refused with a sentence that holds `what`, and a hint.
+#[track_caller]
+fn refused(program: &Path, what: &str) {
+    for options in [&["--engine=kernel"][..], &["--engine=user"], &["--deny"]] {
+        let o = run(options, program);
+        let said = text(&o.stderr);
+        assert_eq!(o.status.code(), Some(2), "{program:?} {options:?}: {said}");
+        let lines: Vec<&str> = said.lines().collect();
+        let [error, hint] = lines[..] else { panic!("{program:?} {options:?}: {said}") };
+        assert!(error.starts_with("softring: error: ") && error.contains(what), "{said}");
+        assert!(hint.starts_with("softring: hint: "), "{said}");
+    }
+}
+
+#[test]
+fn damaged_files_are_refused_in_one_sentence() {
+    const SEGMENTS: usize = 64;
+    const SEGMENT: usize = 56;
+    const INTERP: u8 = 3;
+    let dir = tempfile::tempdir().unwrap();
+    let whole = fs::read("/bin/true").unwrap();
+    let whole = &whole[..];
+    refused(&file(dir.path(), "magic", &whole[..5]), "Exec format error");
+    for len in [51, 63, 100, 200] {
+        let program = file(dir.path(), &format!("cut{len}"), &whole[..len]);
+        refused(&program, "is neither a whole ELF program nor a script");
+    }
+    let mut bytes = whole.to_vec();
+    bytes[16] = 9;
+    refused(&file(dir.path(), "type", &bytes), "Exec format error");
+    // The kernel takes a name of at most 4096 bytes for the dynamic linker's.
+    let is_interp = |n: &usize| whole[SEGMENTS + n * SEGMENT] == INTERP;
+    let interp = SEGMENTS + (0..13).find(is_interp).unwrap() * SEGMENT;
+    let mut bytes = whole.to_vec();
+    bytes[interp + 33] = 0x7f;
+    refused(&file(dir.path(), "long", &bytes), "cannot start");
+}
+
+#[test]
+fn programs_of_other_machines_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bytes = fs::read("/bin/true").unwrap();
+    bytes[18..20].copy_from_slice(&243u16.to_le_bytes());
+    let program = file(dir.path(), "foreign", &bytes);
+    let o = run(&["--engine=user"], &program);
+    let said = text(&o.stderr);
+    assert_eq!(o.status.code(), Some(2), "{said}");
+    assert!(said.contains("is a 64-bit riscv program, but softring here is 64-bit"), "{said}");
+    // The kernel may have an interpreter for it (binfmt_misc).
+    let alone = Command::new(&program).output();
+    let o = run(&["--engine=kernel"], &program);
+    match alone {
+        Ok(alone) => assert_eq!(o.status.code(), alone.status.code(), "{}", text(&o.stderr)),
+        Err(_) => assert_eq!(o.status.code(), Some(2), "{}", text(&o.stderr)),
+    }
+}
+
+/// Builds a program that exits with 7, without a C library.
+fn exits(dir: &Path, name: &str, how: &[&str], code: &str) -> Option<PathBuf> {
+    let (source, program) = (dir.join("source.s"), dir.join(name));
+    let end = ".section .note.GNU-stack, \"\", @progbits\n";
+    fs::write(&source, format!(".globl _start\n_start: {code}\n{end}")).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-nostdlib", "-static", "-o"]).arg(&program).arg(&source).args(how);
+    let built = cc.output().is_ok_and(|o| o.status.success());
+    built.then_some(program)
+}
+
+#[test]
+fn programs_of_32_bits_run_on_the_kernels_rings() {
+    let dir = tempfile::tempdir().unwrap();
+    let code = "mov $1, %eax\nmov $7, %ebx\nint $0x80";
+    let Some(program) = exits(dir.path(), "small", &["-m32"], code) else {
+        return skipped!("the compiler makes no 32-bit programs");
+    };
+    if Command::new(&program).output().map(|o| o.status.code()).ok() != Some(Some(7)) {
+        return skipped!("the kernel runs no 32-bit programs");
+    }
+    let o = run(&["--engine=user"], &program);
+    assert_eq!(o.status.code(), Some(2), "{}", text(&o.stderr));
+    let o = run(&["--engine=kernel"], &program);
+    assert_eq!((o.status.code(), text(&o.stderr)), (Some(7), String::new()));
+    let o = run(&[], &program);
+    let said = text(&o.stderr);
+    if o.status.code() != Some(2) {
+        assert_eq!(o.status.code(), Some(7), "{said}");
+        assert!(said.contains("warning: ") && said.contains("runs without softring"), "{said}");
+    }
+}
+
+/// The kernel asks neither for the class nor for the order of bytes that a file claims to have.
+#[test]
+fn a_wrong_class_is_ignored_as_by_the_kernel() {
+    let dir = tempfile::tempdir().unwrap();
+    let code = "mov $231, %eax\nmov $7, %edi\nsyscall";
+    let Some(program) = exits(dir.path(), "whole", &[], code) else {
+        return skipped!("no program can be built");
+    };
+    let whole = fs::read(&program).unwrap();
+    for (at, value) in [(4, 1), (4, 0), (5, 2), (6, 9)] {
+        let mut bytes = whole.clone();
+        bytes[at] = value;
+        let program = file(dir.path(), &format!("class{at}{value}"), &bytes);
+        let alone = Command::new(&program).output().unwrap().status.code();
+        for options in [&["--engine=kernel"][..], &["--engine=user"]] {
+            let o = run(options, &program);
+            assert_eq!((alone, o.status.code()), (Some(7), Some(7)), "{}", text(&o.stderr));
+        }
+    }
+}
