@@ -284,4 +284,13 @@ fn no_policy_kills_a_static_program_for_the_calls_of_run() {
             assert!(said.contains(&format!("kills for {call}(2)")), "{policy:?}: {said}");
         }
     }
+    // Without these the command cannot go on.
+    for call in ["fcntl", "rt_sigaction", "getpid", "madvise", "mremap", "rt_sigprocmask"] {
+        for policy in [&[&*format!("{call}=kill")][..], &[&format!("{call}=kill"), "rings=EPERM"]] {
+            let o = softring(policy, &["run", "--", program]);
+            let said = text(&o);
+            assert!(matches!(o.status.code(), Some(2 | 5)), "{policy:?}: {said}");
+            assert!(said.contains(&format!("{call}(2)")), "{policy:?}: {said}");
+        }
+    }
 }

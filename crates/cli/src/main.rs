@@ -54,6 +54,9 @@ fn softring(args: Vec<OsString>) -> u8 {
     if !args.get(1).is_some_and(|word| word == "run" || word == "deny") {
         signals::ignore_sigpipe();
     }
+    if args.get(1).is_some_and(|word| word == "run") {
+        run::rehearse(&args);
+    }
     let cli = Cli::read(args);
     let done = match cli.command {
         Command::Run(a) => run::command(&a),

@@ -59,6 +59,12 @@ pub fn may_write(path: &Path) -> io::Result<()> {
 /// Writes one line to standard error; a closed one is nobody's loss.
 pub fn note(text: &str) {
     signals::ignore_sigpipe();
+    note_by_write(text);
+}
+
+/// Writes one line to standard error by write(2) alone; if its reader is gone, SIGPIPE ends this
+/// process.
+pub fn note_by_write(text: &str) {
     let _ = writeln!(io::stderr().lock(), "softring: {text}");
 }
 

@@ -89,6 +89,18 @@ pub fn is_elf(path: &Path) -> bool {
     read.is_ok() && magic == MAGIC
 }
 
+/// Returns whether a file that begins with these bytes is ELF, and none of its program headers
+/// among them names a dynamic linker.
+pub fn begins_static(head: &[u8]) -> bool {
+    let fields = Fields { bytes: head, little: true };
+    let (Some(at), Some(count)) = (fields.word(32, 64), fields.u16(56)) else {
+        return false;
+    };
+    let header = |n| usize::try_from(at).ok()?.checked_add(usize::from(HEADER_64) * n);
+    let mut types = (0..count.into()).map_while(|n| fields.u32(header(n)?));
+    head.starts_with(&MAGIC) && types.all(|kind| kind != PT_INTERP)
+}
+
 /// Reads the headers. Returns `None` for a file that is not ELF, or is damaged (the kernel will say
 /// so).
 pub fn read(file: &File) -> io::Result<Option<Elf>> {

@@ -1,12 +1,9 @@
 //! The library in a program that has no dynamic loader: it is mapped as the program starts.
 
-use super::options;
 use super::target::Trouble;
-use crate::child::{self, End, Isolated};
+use super::{options, rehearsal};
 use crate::cli::{Engine, UnderArgs};
 use crate::{fail, out};
-use rustix::process::WaitOptions;
-use softring_host::refused;
 use softring_loader::{Error, Library, Otherwise};
 use std::fmt;
 use std::path::Path;
@@ -17,13 +14,6 @@ pub const NOT_IN_IT: &str = "is statically linked, and the library is not in it"
 const KERNELS: &str = "the program gets the kernel's rings";
 /// Next step for a program that the library could not be mapped into.
 const HINT: &str = "link the program dynamically, or run it where ptrace(2) is allowed";
-
-/// System calls of this process for a program without a loader, beyond those of each start.
-const CALLS: [(&str, fn()); 3] = [
-    ("pipe2", || drop(std::io::pipe())),
-    ("fcntl", || _ = rustix::io::fcntl_getfd(rustix::stdio::stdin())),
-    ("wait4", || _ = rustix::process::wait(WaitOptions::NOHANG)),
-];
 
 /// Opens the library if a program without a loader needs it, and the library can be mapped. The
 /// program's trouble is solved then.
@@ -73,25 +63,10 @@ pub fn arrange(
 /// # Errors
 /// The policy, or as [`softring_loader::arrange`].
 pub fn trace(library: &Library, failed: impl FnOnce(&Error) -> Otherwise) -> Result<(), Error> {
-    match killing() {
+    match rehearsal::killing() {
         Some(call) => Err(Error::Kills(call)),
         None => softring_loader::arrange(library, failed),
     }
-}
-
-/// Returns a call of this process's that a policy kills for. Children try them, under a filter.
-fn killing() -> Option<&'static str> {
-    let kills = |calls: &[(&str, fn())]| {
-        let tried = child::isolated(|| {
-            calls.iter().for_each(|(_, call)| call());
-            Vec::new()
-        });
-        matches!(tried, Ok(Isolated::Ended(End::Killed(_) | End::Unknown)))
-    };
-    if !refused::is_filtered() || !kills(&CALLS) {
-        return None;
-    }
-    CALLS.iter().find(|call| kills(&[**call])).map(|(name, _)| *name)
 }
 
 /// Returns the words for a program without the library.

@@ -10,9 +10,10 @@ pub mod mapped;
 mod named;
 mod needed;
 mod options;
+mod rehearsal;
 pub mod target;
 
-use crate::cli::{Engine, RunArgs, UnderArgs, name_of};
+use crate::cli::{Cli, Command, Engine, RunArgs, UnderArgs, name_of};
 use crate::{crash, deny, fail, files, out, sys};
 use anyhow::Context;
 use lib_path::Library;
@@ -141,8 +142,30 @@ pub fn command(args: &RunArgs) -> anyhow::Result<()> {
     done
 }
 
-/// Becomes the program. Returns only an error.
-fn become_program(args: &RunArgs) -> anyhow::Result<()> {
+/// Tries what this command, whose words are given, does before it becomes a static program. If a
+/// policy kills for it, this process ends with a message.
+pub fn rehearse(words: &[OsString]) {
+    let start = || {
+        let cli = Cli::read(words.to_vec());
+        let Command::Run(args) = cli.command else { return };
+        if prepare(&args).is_ok() && args.under.deny {
+            let _ = deny::install(EPERM, false);
+        }
+    };
+    rehearsal::try_start(words.get(2..).unwrap_or_default(), start);
+}
+
+/// A program that is about to be started.
+struct Prepared {
+    path: PathBuf,
+    env: Environment,
+    /// The library that is to be mapped into the program.
+    mapped: Option<softring_loader::Library>,
+    needed: bool,
+}
+
+/// Finds the program and the library, checks both, and makes the environment.
+fn prepare(args: &RunArgs) -> anyhow::Result<Prepared> {
     let under = &args.under;
     let Some(program) = args.command.first() else {
         return Err(fail::usage("no program given", "softring run -- CMD"));
@@ -168,11 +191,17 @@ fn become_program(args: &RunArgs) -> anyhow::Result<()> {
     if lib.is_some() && needed {
         set_command(&mut env);
     }
+    Ok(Prepared { path, env, mapped, needed })
+}
+
+/// Becomes the program. Returns only an error.
+fn become_program(args: &RunArgs) -> anyhow::Result<()> {
+    let Prepared { path, env, mapped, needed } = prepare(args)?;
     // The program inherits the library's file.
     if let Some(library) = &mapped {
-        mapped::arrange(&path, library, under, needed)?;
+        mapped::arrange(&path, library, &args.under, needed)?;
     }
-    if under.deny {
+    if args.under.deny {
         deny::install(EPERM, false)?;
     }
     exec(&path, &args.command, &env)
