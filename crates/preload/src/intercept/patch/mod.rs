@@ -9,6 +9,7 @@
 //! unframed  recognises `syscall` where there are no frames
 //! flow      the decoded function: which numbers may reach its `syscall`
 //! site      chooses the code to replace, on decoded instructions
+//! windows   proves that nothing jumps into that code
 //! execs     calls that start another program, in a static one
 //! springboard  padding for a jump to which a short one leads
 //! stub      the code that is jumped to instead, near its site
@@ -57,6 +58,7 @@ pub mod stub;
 mod text;
 mod unframed;
 mod unsorted;
+mod windows;
 
 use crate::raw::raw;
 use crate::{config, report};
