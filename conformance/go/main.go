@@ -2,7 +2,8 @@
 // goroutines at once, each with a ring and on a stack of a few KiB. Half of them copy files, the
 // others echo over TCP; half of each make their calls by Syscall6, the others by RawSyscall6. Every
 // byte is compared. With "children" as second argument, the program first starts itself twice, with
-// an environment of one string, and each child makes a ring. What is printed is the same on any
+// an environment of one string, and each child makes a ring. With "ends" as the only argument, 10,000
+// threads use a ring and end instead. What is printed is the same on any
 // rings.
 package main
 
@@ -145,11 +146,14 @@ func start() {
 func main() {
 	switch {
 	case len(os.Args) < 2:
-		fmt.Fprintln(os.Stderr, "usage: rings DIR [children]")
+		fmt.Fprintln(os.Stderr, "usage: rings DIR [children] | ends")
 		os.Exit(2)
 	case os.Args[1] == "":
 		newRing(4, false).close()
 		fmt.Println("the child has a ring, and", os.Environ())
+		return
+	case os.Args[1] == "ends":
+		ends()
 		return
 	case len(os.Args) > 2:
 		newRing(4, true).close()

@@ -109,6 +109,25 @@ fn goroutines_of_a_static_program_copy_and_echo() {
     assert!(said.contains("runs in user space") && said.lines().count() == 1, "{said}");
 }
 
+/// Threads that end leave nothing, and their requests are cancelled as on the kernel.
+#[test]
+fn threads_of_a_static_program_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = build(dir.path(), "0") else { return };
+    let cancelled = "the thread's request: -125\n";
+    if kernel(&program) {
+        let o = Command::new(&program).arg("ends").output().unwrap();
+        assert_eq!(answer(&o), cancelled);
+    }
+    let softring = built::library(EXE).with_file_name("softring");
+    if !softring.exists() {
+        return skipped!("the command softring is not built");
+    }
+    let mut c = Command::new(softring);
+    let o = c.args(["run", "--deny", "--"]).arg(&program).arg("ends").output().unwrap();
+    assert_eq!(answer(&o), cancelled);
+}
+
 /// The same program with libsoftring.a, linked statically by way of cgo, and dynamically.
 #[test]
 fn goroutines_of_a_program_with_softring_built_in_copy_and_echo() {

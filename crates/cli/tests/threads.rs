@@ -7,9 +7,14 @@ use common::{KERNEL, ME, build_by, library, text};
 use std::process::Command;
 
 const THREADS: &str = include_str!("common/threads.c");
+const ENDS: &str = include_str!("common/ends.c");
 
 /// Runs the program's part of that name, denied, with softring's rings.
 fn does(what: &str) {
+    runs(THREADS, what);
+}
+
+fn runs(source: &str, what: &str) {
     if !library() {
         return;
     }
@@ -20,7 +25,7 @@ fn does(what: &str) {
         ("musl-gcc", [&["-static"], KERNEL].concat()),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        let Some(program) = build_by(compiler, dir.path(), "threads", &how, THREADS) else {
+        let Some(program) = build_by(compiler, dir.path(), "threads", &how, source) else {
             continue;
         };
         let mut c = Command::new("timeout");
@@ -54,4 +59,15 @@ fn a_thread_in_enter_is_cancelled() {
 #[test]
 fn signals_come_to_threads_of_the_program() {
     does("signalled");
+}
+
+/// On the kernel, too, a request of a thread that has ended is cancelled.
+#[test]
+fn requests_of_an_ended_thread_are_cancelled() {
+    runs(ENDS, "cancelled");
+}
+
+#[test]
+fn threads_that_end_leave_nothing() {
+    runs(ENDS, "10000");
 }

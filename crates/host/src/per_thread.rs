@@ -357,7 +357,7 @@ pub fn at_end(end: fn()) {
     let _ = PROCESS.on_end.set(end);
 }
 
-pub(crate) use end::thread_ends;
+pub use end::thread_ends;
 
 /// The end of a thread, as the C library tells it.
 mod end {
@@ -403,7 +403,7 @@ mod end {
     }
 
     /// Ends the calling thread's state: it gives up its block.
-    pub(crate) fn thread_ends() {
+    pub fn thread_ends() {
         if let Some(end) = PROCESS.on_end.get() {
             end();
         }

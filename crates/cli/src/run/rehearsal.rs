@@ -13,13 +13,14 @@ use std::path::Path;
 
 /// Calls of this command, its helper, and the library in the program, with arguments that change
 /// nothing.
-const CALLS: [Call; 22] = [
+const CALLS: [Call; 23] = [
     ("stat", libc::SYS_stat, [0; 4]),
     ("newfstatat", libc::SYS_newfstatat, [libc::AT_FDCWD as i64, 0, 0, 0]),
     ("access", libc::SYS_access, [0; 4]),
     ("pread64", libc::SYS_pread64, [-1, 0, 0, 0]),
     ("getcwd", libc::SYS_getcwd, [0; 4]),
     ("getpid", libc::SYS_getpid, [0; 4]),
+    ("gettid", libc::SYS_gettid, [0; 4]),
     ("rt_sigaction", libc::SYS_rt_sigaction, [libc::SIGPIPE as i64, 0, 0, 8]),
     ("mmap", libc::SYS_mmap, [0; 4]),
     ("mprotect", libc::SYS_mprotect, [0; 4]),

@@ -6,6 +6,7 @@ pub mod patch;
 pub mod sigsys;
 pub mod stack;
 pub mod syscall;
+mod thread_exit;
 
 use crate::config::{self, Intercept};
 use crate::notice;

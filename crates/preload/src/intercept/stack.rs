@@ -30,7 +30,7 @@ use core::arch::naked_asm;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use softring_host::initial::{BY_REGISTER, PROGRAM};
 use softring_host::per_thread::{self, FACTOR, HEADS_LEN, NEXT, PROCESS, WORDS};
-use softring_host::{c_library, handlers, initial};
+use softring_host::{c_library, handlers, initial, sys};
 
 use super::patch::entry::TRAPPED;
 use crate::gate;
@@ -39,7 +39,7 @@ use crate::raw::raw;
 /// Room, in bytes, below which a call changes to a stack of ours.
 const ROOM: usize = 64 << 10;
 /// Size of our stack; `GUARD` bytes at its end cannot be touched.
-const SIZE: usize = 256 << 10;
+pub(super) const SIZE: usize = 256 << 10;
 const GUARD: usize = 4096;
 /// Bytes of the first stack that count at most, as it may grow without limit.
 const FIRST: usize = 8 << 20;
@@ -59,9 +59,9 @@ pub(super) const LOW: usize = WORDS;
 /// Length of this room in bytes; 0: it is not known.
 pub(super) const LEN: usize = WORDS + 8;
 /// Upper end of our stack; 0: there is none.
-const OURS: usize = WORDS + 16;
+pub(super) const OURS: usize = WORDS + 16;
 /// Nonzero while our stack is in use.
-const BUSY: usize = WORDS + 24;
+pub(super) const BUSY: usize = WORDS + 24;
 /// Address of the engine's word for the thread ([`handlers::own_stack`]); 0: the engine does not
 /// know our stack.
 const WORD: usize = WORDS + 32;
@@ -411,7 +411,16 @@ fn first_entered(end: usize) {
     }
     let end = word(OURS).load(Relaxed);
     word(WORD).store(handlers::own_stack(end - SIZE..end), Relaxed);
+    if initial::is_known() {
+        // Whose the stack is, if another thread with the same pointer ends (`thread_exit`).
+        sys::gettid();
+    }
     crate::proc::thread_begins();
+}
+
+/// Notes that our stack of the calling thread is not in use.
+pub(super) fn free() {
+    word(BUSY).store(0, Relaxed);
 }
 
 /// Makes an exec call, which does not return if it succeeds. A vfork child shares the block of the

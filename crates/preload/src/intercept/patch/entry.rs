@@ -10,11 +10,12 @@
 #![allow(unsafe_code)]
 
 use crate::intercept::stack::{self, enter_stack, leave_stack};
+use crate::intercept::thread_exit;
 use crate::{gate, raw, report};
 use core::arch::naked_asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use core::sync::atomic::{AtomicU32, Ordering};
-use softring_host::initial::{BY_REGISTER, PROGRAM};
+use softring_host::initial::{self, BY_REGISTER, PROGRAM};
 use softring_host::per_thread::{FACTOR, HEADS_LEN, PROCESS};
 
 /// Number that the loader's hook passes; no system call has it.
@@ -398,6 +399,10 @@ pub unsafe extern "C" fn trapped() {
 unsafe extern "C" fn call(nr: usize, args: *const [usize; 6], stack: usize) -> isize {
     if stack != 0 {
         stack::entered(stack);
+        if nr == libc::SYS_exit as usize && initial::is_known() {
+            // SAFETY: the stack of the calling thread, which does not come back.
+            unsafe { thread_exit::on_ours((*args)[0], stack) };
+        }
     }
     // A `syscall` instruction does not change errno, so this must not either.
     let errno = raw::errno();

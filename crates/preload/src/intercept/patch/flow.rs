@@ -41,6 +41,11 @@ impl Numbers {
     pub fn may_be(&self, ours: impl Fn(u64) -> bool) -> bool {
         self.unknown || self.known.iter().any(|&nr| ours(nr))
     }
+
+    /// Returns whether the number is one of these on each path.
+    pub fn is_only(&self, ours: impl Fn(u64) -> bool) -> bool {
+        !self.unknown && !self.known.is_empty() && self.known.iter().all(|&nr| ours(nr))
+    }
 }
 
 impl Body {

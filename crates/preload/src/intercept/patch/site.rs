@@ -63,6 +63,8 @@ pub struct Site {
     pub syscall: Option<usize>,
     /// Address of padding that takes the jump; the site has room for a short one there only.
     pub pad: Option<usize>,
+    /// Flag, true if the call is exit(2), which does not return.
+    pub exit: bool,
     /// Flag, true if this may be one of io_uring's calls: left unpatched, it is a gap.
     pub ring: bool,
 }
@@ -117,6 +119,14 @@ pub struct Seen {
 fn is_other(nr: u64) -> bool {
     let unnamed = |nr| nr == libc::SYS_rt_sigaction || UNNAMED.contains(&nr);
     OTHERS.contains(&nr) || initial::is_known() && unnamed(nr as i64)
+}
+
+/// Number of the call that ends a thread. Only a static program's is taken, and only where nothing
+/// else can be meant: the caller may have no stack.
+const EXIT: u64 = libc::SYS_exit as u64;
+
+fn is_exit(nr: u64) -> bool {
+    nr == EXIT && initial::is_known()
 }
 
 /// Finds the sites that may be io_uring's; if there are some, those of `mmap` and `close`, too.
@@ -271,13 +281,14 @@ impl Body {
     fn scan(&self, m: &Module, found: &mut Found) {
         for i in self.syscalls() {
             if let Some((nr, mov)) = self.plain_number(i) {
-                let ring = RINGS.contains(&nr);
-                if ring || is_other(nr) {
-                    found.sites.push(Site { ring, ..self.plain(mov, i) });
-                }
+                found.sites.extend(self.plain_if_ours(nr, mov, i));
                 continue;
             }
             let numbers = self.numbers(i);
+            if numbers.is_only(is_exit) {
+                found.sites.extend(self.exits(i));
+                continue;
+            }
             let ring = numbers.may_be(|nr| RINGS.contains(&nr));
             if !ring && !numbers.may_be(is_other) {
                 continue;
@@ -311,13 +322,14 @@ impl Body {
         };
         self.keep_function(i);
         if let Some((nr, mov)) = self.plain_number(i) {
-            let ring = RINGS.contains(&nr);
-            if ring || is_other(nr) {
-                found.sites.push(Site { ring, ..self.plain(mov, i) });
-            }
+            found.sites.extend(self.plain_if_ours(nr, mov, i));
             return;
         }
         let numbers = self.numbers(i);
+        if numbers.is_only(is_exit) {
+            found.sites.extend(self.exits(i).filter(|_| self.follows_end(i)));
+            return;
+        }
         let ring = numbers.may_be(|nr| RINGS.contains(&nr));
         if !ring && !numbers.may_be(is_other) {
             return;
@@ -368,8 +380,22 @@ impl Body {
             dynamic: false,
             syscall: None,
             pad: None,
+            exit: false,
             ring: true,
         }
+    }
+
+    /// Returns the site of a number that is moved in a straight line, if its call is taken.
+    fn plain_if_ours(&self, nr: u64, mov: usize, syscall: usize) -> Option<Site> {
+        let (ring, exit) = (RINGS.contains(&nr), is_exit(nr));
+        let ours = ring || exit || is_other(nr);
+        ours.then(|| Site { ring, exit, ..self.plain(mov, syscall) })
+    }
+
+    /// Returns the site of a `syscall` that is exit(2) on each path to it.
+    fn exits(&self, syscall: usize) -> Option<Site> {
+        let around = self.window_around(syscall).filter(|_| !self.indirect);
+        around.map(|site| Site { ring: false, exit: true, ..site })
     }
 
     /// Returns the site of a `syscall` whose number is not known.
@@ -442,6 +468,7 @@ impl Body {
             dynamic: true,
             syscall: None,
             pad: None,
+            exit: false,
             ring: true,
         }
     }

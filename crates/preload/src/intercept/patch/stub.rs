@@ -23,6 +23,7 @@ use super::entry;
 use super::modules::Module;
 use super::site::Site;
 use super::text;
+use crate::intercept::thread_exit;
 use crate::raw::raw;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -34,8 +35,9 @@ const PAGE: usize = 4096;
 /// Bytes for a stub, which holds up to 48 replaced instructions. A site that needs more is rare,
 /// and not patched.
 const ROOM: usize = 320;
-/// Slots at the start of a pool: addresses of the entry and of [`NUMBERS`].
-const SLOTS: usize = 2;
+/// Slots at the start of a pool: addresses of the entry, of [`NUMBERS`] and of the entry of
+/// exit(2).
+const SLOTS: usize = 3;
 const SLOT: usize = size_of::<usize>();
 /// Reach of a 32-bit displacement, less the extent of modules and stubs.
 const NEAR: usize = 0x7000_0000;
@@ -59,6 +61,7 @@ impl Pool {
                 let entry = entry::enter as *const () as usize;
                 pool.push(&entry.to_ne_bytes())?;
                 pool.push(&(&raw const NUMBERS).expose_provenance().to_ne_bytes())?;
+                pool.push(&(thread_exit::exit as *const () as usize).to_ne_bytes())?;
                 return Some(pool);
             }
             gap = (gap + gap / 8).next_multiple_of(PAGE);
@@ -89,6 +92,10 @@ impl Pool {
         let mut code = Vec::with_capacity(ROOM);
         let at = self.here().next_multiple_of(16);
         relocate(&mut code, at, &site.before)?;
+        if site.exit {
+            jump_by(&mut code, at, self.start + 2 * SLOT)?;
+            return self.put(at, &code);
+        }
         if site.dynamic {
             dispatch(&mut code, at, self.start, site.syscall)?;
         }
@@ -188,8 +195,7 @@ fn relocate(code: &mut Vec<u8>, at: usize, instructions: &[Instruction]) -> Opti
 }
 
 /// Numbers by their low eight bits; 1 if one with these bits may concern us. Other numbers with the
-/// same bits also pass through the entry, which is only slower; none of them forks or ends a
-/// thread.
+/// same bits also pass through the entry, which is only slower; none of them forks.
 static NUMBERS: [AtomicU8; 256] = {
     let mut numbers = [const { AtomicU8::new(0) }; 256];
     let mut i = 0;
@@ -235,6 +241,7 @@ pub fn watch() {
     WATCHED
         .iter()
         .chain(unnamed)
+        .chain(if initial::is_known() { &[libc::SYS_exit][..] } else { &[] })
         .for_each(|&nr| NUMBERS[nr as u8 as usize].store(1, Ordering::Relaxed));
 }
 
@@ -270,6 +277,14 @@ fn call_entry(code: &mut Vec<u8>, at: usize, slot: usize, behind: usize) -> Opti
     code.extend([0xff, 0x15]);
     code.extend(displacement(next, slot)?);
     code.extend([0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]);
+    Some(())
+}
+
+/// Writes a jump to the address in a slot.
+fn jump_by(code: &mut Vec<u8>, at: usize, slot: usize) -> Option<()> {
+    let next = at + code.len() + 6;
+    code.extend([0xff, 0x25]);
+    code.extend(displacement(next, slot)?);
     Some(())
 }
 
