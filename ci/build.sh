@@ -39,7 +39,8 @@ export RUSTFLAGS=$remap
 # build TARGET PACKAGE  builds a package, and sets BUILT to the folder of what was built.
 build() {
     cargo build --profile "$PROFILE" --locked --target "$1" -p "$2"
-    BUILT=$BUILD/$1/$PROFILE
+    # Cargo's folder of the profile dev has another name.
+    BUILT=$BUILD/$1/${PROFILE/#dev/debug}
 }
 
 build x86_64-unknown-linux-gnu softring-preload
