@@ -237,3 +237,27 @@ fn damaged_programs_do_what_they_do_alone() {
         assert!(alone == with || is_refused || ended, "{n}: {alone:?}, with softring {with:?}");
     }
 }
+
+/// The kernel tells such a program no address of its headers, by which its text is found.
+#[test]
+fn a_program_without_headers_in_its_memory_says_so() {
+    const EXITS: &str = ".globl _start\n_start: mov $231, %eax\nmov $5, %edi\nsyscall\n\
+                         .section .note.GNU-stack, \"\", @progbits\n";
+    if !mapped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("n.s"), dir.path().join("n"));
+    fs::write(&source, EXITS).unwrap();
+    let mut cc = Command::new("cc");
+    let o = cc.args(["-nostdlib", "-static", "-Wl,-N", "-o"]).arg(&program).arg(&source).output();
+    if !o.is_ok_and(|o| o.status.success()) {
+        return skipped!("the linker has no option -N");
+    }
+    let o = run(&["--deny"], &program);
+    assert_eq!(o.status.code(), Some(2), "{}", text(&o.stderr));
+    assert!(text(&o.stderr).contains("holds its program headers"), "{}", text(&o.stderr));
+    let o = run(&[], &program);
+    assert!(matches!(o.status.code(), Some(2 | 5)), "{}", text(&o.stderr));
+    assert!(text(&o.stderr).contains("holds its program headers"), "{}", text(&o.stderr));
+}

@@ -33,6 +33,8 @@ pub enum Error {
     Killed(&'static str, i32),
     /// The program runs in another mode than 64-bit code.
     OtherMode,
+    /// The program's headers are in none of its segments, so its text cannot be found (`ld -N`).
+    NoHeaders,
     /// The program has more rights than whoever starts it.
     Secure,
 }
@@ -56,6 +58,7 @@ impl fmt::Display for Error {
                 write!(f, "signal {signal} has killed the program for calling {call}(2)")
             }
             Error::OtherMode => f.write_str("the program is not 64-bit code of this machine"),
+            Error::NoHeaders => f.write_str("no segment holds its program headers (ld -N)"),
             Error::Secure => f.write_str("the program has more rights than who starts it"),
         }
     }

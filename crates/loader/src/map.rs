@@ -16,6 +16,8 @@ const NO_FILE: u64 = u64::MAX;
 struct Auxiliary {
     /// Start of the dynamic loader; 0: the program has none.
     loader: u64,
+    /// Address of the program headers; 0: no segment holds them.
+    headers: u64,
     secure: bool,
 }
 
@@ -58,7 +60,11 @@ pub(crate) fn begin_in(program: &Stopped, library: &Library, helper: u32) -> Res
 /// The program is one that no library is mapped into.
 pub(crate) fn is_static(program: &Stopped) -> Result<bool, Error> {
     let auxiliary = auxiliary(program)?;
-    if auxiliary.secure { Err(Error::Secure) } else { Ok(auxiliary.loader == 0) }
+    match auxiliary {
+        Auxiliary { secure: true, .. } => Err(Error::Secure),
+        Auxiliary { loader: 0, headers: 0, .. } => Err(Error::NoHeaders),
+        Auxiliary { loader, .. } => Ok(loader == 0),
+    }
 }
 
 /// Reads the auxiliary vector. It lies behind the arguments and the environment, each of which ends
@@ -77,6 +83,7 @@ fn auxiliary(program: &Stopped) -> Result<Auxiliary, Error> {
         match (word(at)?, word(at + 8)?) {
             (libc::AT_NULL, _) => return Ok(found),
             (libc::AT_BASE, value) => found.loader = value,
+            (libc::AT_PHDR, value) => found.headers = value,
             (libc::AT_SECURE, value) => found.secure = value != 0,
             _ => {}
         }
