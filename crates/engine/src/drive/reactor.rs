@@ -193,10 +193,19 @@ pub(crate) fn guard_soon(ring: &Arc<Ring>) -> bool {
     if !ring.listed.load(Relaxed) {
         let Some(mut list) = briefly(&r.rings) else { return false };
         if !ring.listed.swap(true, Relaxed) {
-            list.push(Arc::downgrade(ring));
+            list_ring(&mut list, ring);
         }
     }
     ring.lock_soon().map(|ctx| r.watch_locked(ring, ctx)).is_some()
+}
+
+/// Appends a ring. The memory of rings that have ended is released before the list grows: a program
+/// may make thousands between two passes of the reactor.
+pub(crate) fn list_ring(list: &mut Rings, ring: &Arc<Ring>) {
+    if list.len() == list.capacity() {
+        list.retain(|ring| ring.strong_count() > 0);
+    }
+    list.push(Arc::downgrade(ring));
 }
 
 /// Takes a lock; none if it stays in use for some microseconds.
@@ -351,7 +360,7 @@ impl Ticks for Reactor {
     }
 
     fn add(&self, ring: &Arc<Ring>) {
-        self.rings.lock().push(Arc::downgrade(ring));
+        list_ring(&mut self.rings.lock(), ring);
     }
 
     fn rings(&self) -> Vec<Arc<Ring>> {

@@ -101,3 +101,16 @@ fn a_cancel_ends_requests_that_await_a_reissue() {
     ring.bring(late.as_slice());
     assert!(ring.is_idle());
 }
+
+#[test]
+fn reactor_keeps_no_memory_of_ended_rings() {
+    let mut list = Vec::new();
+    let lives = TestRing::new(8, 8, 0);
+    crate::drive::reactor::list_ring(&mut list, &lives.ring);
+    for _ in 0..1000 {
+        let ring = TestRing::new(8, 8, 0);
+        crate::drive::reactor::list_ring(&mut list, &ring.ring);
+    }
+    assert!(list.len() <= 4, "{}", list.len());
+    assert!(list[0].upgrade().is_some());
+}
