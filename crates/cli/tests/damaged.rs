@@ -24,7 +24,12 @@ fn run(options: &[&str], program: &Path) -> Output {
 /// Tests that a file is refused with a sentence that holds `what`, and a hint.
 #[track_caller]
 fn refused(program: &Path, what: &str) {
-    for options in [&["--engine=kernel"][..], &["--engine=user"], &["--deny"]] {
+    refused_as(program, what, &[&["--engine=kernel"], &["--engine=user"], &["--deny"]]);
+}
+
+#[track_caller]
+fn refused_as(program: &Path, what: &str, ways: &[&[&str]]) {
+    for options in ways {
         let o = run(options, program);
         let said = text(&o.stderr);
         assert_eq!(o.status.code(), Some(2), "{program:?} {options:?}: {said}");
@@ -129,5 +134,29 @@ fn a_wrong_class_is_ignored_as_by_the_kernel() {
             let o = run(options, &program);
             assert_eq!((alone, o.status.code()), (Some(7), Some(7)), "{}", text(&o.stderr));
         }
+    }
+}
+
+/// A packed program's own code is not in its file.
+#[test]
+fn packed_programs_run_untouched() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = exits(dir.path(), "whole", &[], "mov $231, %eax\nmov $7, %edi\nsyscall")
+    else {
+        return skipped!("no program can be built");
+    };
+    let mut bytes = fs::read(&program).unwrap();
+    let headers = 64 + 56 * usize::from(bytes[56]);
+    bytes[headers + 4..headers + 8].copy_from_slice(b"UPX!");
+    let program = file(dir.path(), "packed", &bytes);
+    refused_as(&program, "is packed (UPX)", &[&["--engine=user"], &["--deny"]]);
+    let o = run(&["--engine=kernel"], &program);
+    assert_eq!((o.status.code(), text(&o.stderr)), (Some(7), String::new()));
+    let o = run(&[], &program);
+    let said = text(&o.stderr);
+    assert!(said.contains("is packed (UPX)"), "{said}");
+    if o.status.code() != Some(2) {
+        assert_eq!(o.status.code(), Some(7), "{said}");
+        assert!(said.contains("warning: ") && said.contains("the kernel's rings"), "{said}");
     }
 }

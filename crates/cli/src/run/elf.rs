@@ -16,6 +16,8 @@ pub struct Elf {
     pub interp: Option<String>,
     /// Flag, true if there is something to be mapped (PT_LOAD).
     pub loads: bool,
+    /// Flag, true if the program unpacks itself in place (UPX).
+    pub packed: bool,
 }
 
 const MAGIC: [u8; 4] = *b"\x7fELF";
@@ -23,6 +25,9 @@ const EM_386: u16 = 3;
 const EM_X86_64: u16 = 62;
 const EM_AARCH64: u16 = 183;
 const EM_RISCV: u16 = 243;
+/// The mark of a packed file, in the block that UPX puts behind the program headers (`l_magic` of
+/// its `struct l_info`).
+const PACKED: [u8; 4] = *b"UPX!";
 const PT_LOAD: u32 = 1;
 const PT_INTERP: u32 = 3;
 /// Length of a program header of a 64-bit file.
@@ -143,7 +148,9 @@ pub fn read(file: &File) -> io::Result<Option<Elf>> {
             interp = Some(String::from_utf8_lossy(&path[..end]).into_owned());
         }
     }
-    Ok(Some(Elf { bits, machine, interp, loads }))
+    let (mut mark, after) = ([0; 4], phoff.saturating_add(table.len() as u64 + 4));
+    let packed = read_up_to(file, &mut mark, after)? == mark.len() && mark == PACKED;
+    Ok(Some(Elf { bits, machine, interp, loads, packed }))
 }
 
 /// Reads until `buf` is full or the file ends.

@@ -132,6 +132,11 @@ fn check_elf(path: &Path, elf: &Elf, found: &mut Vec<Trouble>) {
             found.push(missing(what, "install the C library that the program was built for"));
         }
         None if is_loader(path) => {}
+        None if elf.packed => {
+            let what = format!("{name} is packed (UPX), so its calls appear only when it runs");
+            let hint = "unpack a copy with upx -d, and run that".into();
+            found.push(Trouble::Unreachable { what, hint });
+        }
         None => {
             let what = format!("{name} is statically linked, so it cannot load a preload library");
             let hint = "link the program dynamically (for a Rust program there is also the crate \
