@@ -63,6 +63,11 @@ pub const KNOWN: &[Known] = &[
         &[Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG)],
     ),
     known(
+        "spurious_wakes::unix_send_shutdown",
+        "waits for room on a unix stream that is shut for sending",
+        &[Op(IORING_OP_SEND), Op(IORING_OP_SENDMSG), Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)],
+    ),
+    known(
         "spurious_wakes::eventfd_zero_write",
         "A write of 0 to an eventfd",
         &[Op(IORING_OP_POLL_ADD)],

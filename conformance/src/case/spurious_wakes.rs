@@ -1,6 +1,6 @@
 //! Requests that are woken for another event, or for data that another request has taken.
 
-use super::net::{pair, recv, send};
+use super::net::{fill, pair, recv, send};
 use super::pbuf::{GROUP, reg, register, supply};
 use super::prelude::*;
 use crate::show;
@@ -16,6 +16,7 @@ pub const CASES: &[Case] = &[
     any_order!("spurious_wakes", multishot_accept_shutdown, [Op(IORING_OP_ACCEPT)], "a multishot ACCEPT behind another still waits on a shut-down listener"),
     case!("spurious_wakes", error_already_received, [Op(IORING_OP_POLL_ADD)], "a poll does not report an error that a receive has taken"),
     any_order!("spurious_wakes", urgent_receive_shutdown, [Op(IORING_OP_RECV), Op(IORING_OP_SHUTDOWN)], "shutting down sending wakes a receive of an urgent byte"),
+    any_order!("spurious_wakes", unix_send_shutdown, [Op(IORING_OP_SEND), Op(IORING_OP_WRITE)], "shutting down sending ends what waits for room on a unix stream"),
     any_order!("spurious_wakes", eventfd_zero_write, [Op(IORING_OP_POLL_ADD)], "a write of 0 wakes a poll of an eventfd"),
     any_order!("spurious_wakes", datagram_shutdown_in_worker, [Sqe(IOSQE_ASYNC), Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG), Op(IORING_OP_READ)], "in a worker, a receive of datagrams ends with 0 on a socket that is shut down for receiving"),
     case!("spurious_wakes", ready_before_link_timeout, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_LINK_TIMEOUT)], "a poll reports readiness before an expired timer ends it"),
@@ -129,6 +130,22 @@ fn urgent_receive_shutdown(cx: &mut Cx) -> Outcome {
     cx.quiet(&ring, "waits", 5);
     one.shutdown(std::net::Shutdown::Write)?;
     note_cqes(cx, &mut ring, "shut");
+    Ok(())
+}
+
+fn unix_send_shutdown(cx: &mut Cx) -> Outcome {
+    os::catch(libc::SIGPIPE, 0);
+    let data = [b'x'; 4096];
+    for opcode in [IORING_OP_SEND, IORING_OP_WRITE] {
+        let mut ring = cx.ring(8, 0)?;
+        let (one, _two) = UnixStream::pair()?;
+        fill(&one)?;
+        let waits = sqe::rw(opcode, one.as_raw_fd(), addr(&data), data.len(), 0);
+        cx.start(&mut ring, &[waits.ud(1)]);
+        cx.quiet(&ring, "waits", 5);
+        one.shutdown(std::net::Shutdown::Write)?;
+        note_cqes(cx, &mut ring, "shut");
+    }
     Ok(())
 }
 
