@@ -65,7 +65,12 @@ pub const KNOWN: &[Known] = &[
     known(
         "spurious_wakes::unix_send_shutdown",
         "waits for room on a unix stream that is shut for sending",
-        &[Op(IORING_OP_SEND), Op(IORING_OP_SENDMSG), Op(IORING_OP_SEND_ZC), Op(IORING_OP_SENDMSG_ZC)],
+        &[
+            Op(IORING_OP_SEND),
+            Op(IORING_OP_SENDMSG),
+            Op(IORING_OP_SEND_ZC),
+            Op(IORING_OP_SENDMSG_ZC),
+        ],
     ),
     known(
         "spurious_wakes::eventfd_zero_write",
