@@ -295,6 +295,7 @@ impl Reactor {
                 swept = now;
                 duties.iter_mut().for_each(|d| d.sweep());
                 rings.iter().for_each(check_registrations);
+                crate::ring::table::all().iter().for_each(wake_shut_senders);
                 if let Some(code) = super::last::first_ended() {
                     // The exit code is the last thread's, which by now is another one: the C
                     // library's 0.
@@ -470,6 +471,16 @@ fn check_registrations(ring: &Arc<Ring>) {
         && !ctx.issue.is_elsewhere()
     {
         ctx.check_registrations();
+    }
+}
+
+/// Wakes requests that wait on a socket that was shut for sending. A busy ring is asked later.
+fn wake_shut_senders(ring: &Arc<Ring>) {
+    if let Some(mut ctx) = ring.try_lock_now()
+        && !ring.dead.load(Relaxed)
+        && !ctx.issue.is_elsewhere()
+    {
+        ctx.wake_shut_senders();
     }
 }
 

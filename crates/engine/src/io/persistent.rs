@@ -209,7 +209,7 @@ impl Registration {
 }
 
 /// Returns the event data that name a number.
-fn data(fd: i32) -> u64 {
+pub(crate) fn data(fd: i32) -> u64 {
     u64::from(fd.cast_unsigned()) << 32 | TAG
 }
 

@@ -39,6 +39,7 @@ pub(crate) mod request;
 pub(crate) mod ring_file;
 pub(crate) mod select;
 pub(crate) mod select_many;
+pub(crate) mod shut_senders;
 pub(crate) mod slab;
 pub(crate) mod sq_thread;
 pub(crate) mod submits;
