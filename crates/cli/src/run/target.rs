@@ -248,9 +248,10 @@ fn check_script(
     }
 }
 
-/// Returns the interpreter of a `#!` line, and the first word after it.
+/// Returns the interpreter of a `#!` line, and the first word after it. As in the kernel, a NUL ends
+/// the line.
 fn shebang(head: &[u8]) -> Option<(PathBuf, Option<std::ffi::OsString>)> {
-    let line = head.strip_prefix(b"#!")?.split(|&b| b == b'\n').next()?;
+    let line = head.strip_prefix(b"#!")?.split(|b| b"\n\0".contains(b)).next()?;
     let mut words = line.split(|b| b" \t".contains(b)).filter(|w| !w.is_empty());
     let interp = PathBuf::from(OsStr::from_bytes(words.next()?));
     Some((interp, words.next().map(|w| OsStr::from_bytes(w).to_owned())))
@@ -326,6 +327,7 @@ mod tests {
             words("#! /usr/bin/env  x y\nz"),
             Some(("/usr/bin/env".into(), Some("x".into())))
         );
+        assert_eq!(words("#!/bin/sh\0x\n"), Some(("/bin/sh".into(), None)));
         assert_eq!(words("#!\n"), None);
         assert_eq!(words("plain"), None);
     }
