@@ -17,7 +17,7 @@ pub const CASES: &[Case] = &[
     case!("spurious_wakes", error_already_received, [Op(IORING_OP_POLL_ADD)], "a poll does not report an error that a receive has taken"),
     any_order!("spurious_wakes", urgent_receive_shutdown, [Op(IORING_OP_RECV), Op(IORING_OP_SHUTDOWN)], "shutting down sending wakes a receive of an urgent byte"),
     any_order!("spurious_wakes", unix_send_shutdown, [Op(IORING_OP_SEND), Op(IORING_OP_WRITE)], "shutting down sending ends what waits for room on a unix stream"),
-    any_order!("spurious_wakes", unix_send_shut, [Op(IORING_OP_SEND), Op(IORING_OP_WRITE), Op(IORING_OP_SHUTDOWN)], "what waits for room on a unix stream that is shut for sending ends, whoever shuts it"),
+    case!("spurious_wakes", unix_send_shut, [Op(IORING_OP_SEND), Op(IORING_OP_WRITE), Op(IORING_OP_SHUTDOWN)], "what waits for room on a unix stream that is shut for sending ends, whoever shuts it"),
     any_order!("spurious_wakes", eventfd_zero_write, [Op(IORING_OP_POLL_ADD)], "a write of 0 wakes a poll of an eventfd"),
     any_order!("spurious_wakes", datagram_shutdown_in_worker, [Sqe(IOSQE_ASYNC), Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG), Op(IORING_OP_READ)], "in a worker, a receive of datagrams ends with 0 on a socket that is shut down for receiving"),
     case!("spurious_wakes", ready_before_link_timeout, [Op(IORING_OP_POLL_ADD), Op(IORING_OP_LINK_TIMEOUT)], "a poll reports readiness before an expired timer ends it"),
