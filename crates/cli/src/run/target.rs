@@ -248,8 +248,8 @@ fn check_script(
     }
 }
 
-/// Returns the interpreter of a `#!` line, and the first word after it. As in the kernel, a NUL ends
-/// the line.
+/// Returns the interpreter of a `#!` line, and the first word after it. A NUL ends the line, as in
+/// the kernel.
 fn shebang(head: &[u8]) -> Option<(PathBuf, Option<std::ffi::OsString>)> {
     let line = head.strip_prefix(b"#!")?.split(|b| b"\n\0".contains(b)).next()?;
     let mut words = line.split(|b| b" \t".contains(b)).filter(|w| !w.is_empty());
