@@ -466,22 +466,22 @@ fn tell_of_stop() {
 
 /// Checks for numbers whose close was not reported. A busy ring is checked later.
 fn check_registrations(ring: &Arc<Ring>) {
-    if let Some(mut ctx) = ring.try_lock_now()
-        && !ring.dead.load(Relaxed)
-        && !ctx.issue.is_elsewhere()
-    {
+    if let Some(mut ctx) = unless_busy(ring) {
         ctx.check_registrations();
     }
 }
 
 /// Wakes requests that wait on a socket that was shut for sending. A busy ring is asked later.
 fn wake_shut_senders(ring: &Arc<Ring>) {
-    if let Some(mut ctx) = ring.try_lock_now()
-        && !ring.dead.load(Relaxed)
-        && !ctx.issue.is_elsewhere()
-    {
+    if let Some(mut ctx) = unless_busy(ring) {
         ctx.wake_shut_senders();
     }
+}
+
+/// Locks a ring that lives, unless a thread is busy with it.
+fn unless_busy(ring: &Arc<Ring>) -> Option<Guard<'_>> {
+    let idle = |ctx: &Guard<'_>| !ring.dead.load(Relaxed) && !ctx.issue.is_elsewhere();
+    ring.try_lock_now().filter(idle)
 }
 
 impl Ctx {
