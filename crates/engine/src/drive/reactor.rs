@@ -295,7 +295,8 @@ impl Reactor {
                 swept = now;
                 duties.iter_mut().for_each(|d| d.sweep());
                 rings.iter().for_each(check_registrations);
-                crate::ring::table::all().iter().for_each(wake_shut_senders);
+                let sends_wait = |ring: &Ring| ring.sends_wait.load(Relaxed);
+                crate::ring::table::some(sends_wait).iter().for_each(wake_shut_senders);
                 if let Some(code) = super::last::first_ended() {
                     // The exit code is the last thread's, which by now is another one: the C
                     // library's 0.

@@ -90,6 +90,8 @@ pub struct Ring {
     pub(crate) eventfd_number: AtomicI32,
     /// Flag, true if the reactor knows this ring.
     pub(crate) listed: AtomicBool,
+    /// Flag, set once a request waits for room to send; cleared when a check finds none.
+    pub(crate) sends_wait: AtomicBool,
     /// The task that last left `enter` with requests in flight; 0: none.
     pub(crate) left_by: AtomicU32,
     /// Flag, set once all descriptors are closed.
@@ -181,6 +183,7 @@ impl Ring {
                 followed: AtomicBool::new(false),
                 eventfd_number: AtomicI32::new(-1),
                 listed: AtomicBool::new(false),
+                sends_wait: AtomicBool::new(false),
                 left_by: AtomicU32::new(0),
                 dead: AtomicBool::new(false),
                 stand_in: AtomicI32::new(-1),

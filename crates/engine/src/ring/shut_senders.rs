@@ -3,6 +3,7 @@
 //! such socket once a second, since any process that has the socket may shut it.
 
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::io::persistent::{OUT, data};
 use crate::io::socket::{MSG_DONTWAIT, MSG_NOSIGNAL, Socket};
@@ -31,6 +32,15 @@ fn event_of((id, req): (ReqId, &Req)) -> Option<epoll_event> {
 }
 
 impl Ctx {
+    /// Has the reactor check the ring, if the request waits for room to send.
+    pub(crate) fn record_send(&self, req: &Req) {
+        if sends(req)
+            && let Some(ring) = self.ring.upgrade()
+        {
+            ring.sends_wait.store(true, Relaxed);
+        }
+    }
+
     /// Wakes the requests that wait in vain for room to send: their next attempt fails.
     pub(crate) fn wake_shut_senders(&mut self) {
         if !sockets::options_are_spared() {
@@ -38,7 +48,7 @@ impl Ctx {
         }
         let events: Vec<_> = self.reqs.slab.iter().filter_map(event_of).collect();
         if events.is_empty() {
-            return;
+            return self.forget_sends();
         }
         if self.defers() {
             self.stash_events(&events);
@@ -46,6 +56,15 @@ impl Ctx {
             self.drive.wake_driver();
         } else {
             self.turn(Turn::Events { events: &events, early: None });
+        }
+    }
+
+    /// Spares the ring further checks, if no request waits for room.
+    fn forget_sends(&self) {
+        if !self.reqs.slab.iter().any(|(_, req)| sends(req))
+            && let Some(ring) = self.ring.upgrade()
+        {
+            ring.sends_wait.store(false, Relaxed);
         }
     }
 }

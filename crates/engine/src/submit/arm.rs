@@ -42,6 +42,7 @@ impl Ctx {
         self.trace(if reissues(&req) { Step::Armed } else { Step::Queued }, &req);
         req.phase = Phase::Polling(poll);
         record_urgent(&mut req);
+        self.record_send(&req);
         let by_worker = req.goes_on_by_worker();
         let id = self.reqs.slab.insert(req);
         let armed = if self.waits_behind_another(id) {
