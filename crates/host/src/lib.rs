@@ -37,3 +37,4 @@ pub(crate) mod unlisted;
 pub mod user;
 mod valgrind;
 mod vdso;
+pub mod waited;

@@ -402,7 +402,7 @@ pub fn file_ids_by_proc() -> Option<(u32, u32)> {
 }
 
 /// Returns the voluntary context switches of the calling thread, as `getrusage(2)` counts them.
-pub fn voluntary_switches() -> u32 {
+pub(crate) fn voluntary_switches() -> u32 {
     const RUSAGE_THREAD: usize = 1;
     /// Index of `ru_nvcsw` among the words of `struct rusage` (two times of two words, then
     /// fourteen counts).

@@ -16,13 +16,11 @@ use softring_host::calls::files;
 use softring_host::fd::history::History;
 use softring_host::fd::kind::Kind;
 use softring_host::sys;
+use softring_host::waited::SLOW_CYCLES;
 use softring_uapi::{
     IORING_OP_READ, IORING_OP_READ_FIXED, IORING_OP_READV, IORING_OP_WRITE, IORING_OP_WRITE_FIXED,
     IORING_OP_WRITEV, IOSQE_FIXED_FILE,
 };
-
-/// Time-stamp cycles after which a read may have waited: 15 to 50 µs on machines of 1 to 3.3 GHz.
-pub(crate) const SLOW_CYCLES: u64 = 50_000;
 
 /// Counts a read that could not block: a hit of the cache, or not.
 pub(crate) fn count(file: &FileRef, hit: bool) {

@@ -2,7 +2,7 @@
 //!
 //! The kernel's ring gives such a write to a worker, and so does this one: the way there and back
 //! takes longer than a write of a few pages to the page cache (3 µs). Once workers hardly ever had
-//! to wait in the file system's short writes ([`Record::is_trusted`]), the submitter makes them
+//! to wait in the file system's short writes ([`Record::trusts_writes`]), the submitter makes them
 //! itself. If it has to wait in one, trust is gone, and has to be earned again by twice as many
 //! writes of workers. So a submitter waits for the disk at most once in 256 writes, and soon at
 //! most once in 32,768.
@@ -11,7 +11,6 @@
 //! forbid it (RLIMIT_FSIZE), since the signal of that would come to the submitter.
 
 use crate::ops::rw::{finish, transfer, writes};
-use crate::ops::rw_cached::SLOW_CYCLES;
 use crate::ring::ctx::Ctx;
 use crate::ring::op_state::CURRENT;
 use crate::ring::opdef::Outcome;
@@ -20,7 +19,7 @@ use softring_host::fd::file_systems::{Record, WrittenOn};
 use softring_host::fd::history::History;
 use softring_host::fd::kind::Kind;
 use softring_host::substitute::limits_file_size;
-use softring_host::sys;
+use softring_host::waited::watched;
 
 /// Most bytes of a write that counts as short.
 const SHORT: u64 = 32 << 10;
@@ -35,18 +34,23 @@ impl Ctx {
             return;
         }
         let Some(on) = req.call.file.history().map(History::file_system) else { return };
-        // A worker's links run there. Its completions signal an eventfd, each by itself
-        // (`Completion::worker_ends`), or as task work.
+        // A worker's links run there.
         let told = req.linked()
             || req.flags.intersects(ReqFlags::ON_WORKER | ReqFlags::FORCE_ASYNC)
             || req.names_personality()
-            || self.defers() && self.completion.eventfd.is_some();
+            || self.eventfd_tells_workers();
         let key = u64::from(fd.cast_unsigned());
-        let may_wait = on.record().is_some_and(Record::is_trusted)
+        let may_wait = on.record().is_some_and(Record::trusts_writes)
             && self.submit.open
             && !told
             && !self.drive.pool.as_ref().is_some_and(|workers| workers.is_busy(key));
         req.call.written_on = if may_wait { on.with_waits() } else { on };
+    }
+
+    /// Returns whether the eventfd tells a worker's completion from a submitter's: it is for
+    /// workers' only, or is signalled for each by itself (`Completion::worker_ends`), as task work.
+    pub(crate) fn eventfd_tells_workers(&self) -> bool {
+        self.completion.eventfd.as_ref().is_some_and(|e| e.only_async || self.defers())
     }
 }
 
@@ -70,7 +74,7 @@ pub(crate) fn is_to_try(call: &Call) -> bool {
 pub(crate) fn write(call: &mut Call, kind: Kind) -> Outcome {
     let (written, waited) = watched(|| transfer(call, kind, 0));
     if let Some(record) = call.written_on.record().filter(|_| waited) {
-        record.waited();
+        record.writes().lose();
     }
     match written {
         Ok(n) => {
@@ -84,23 +88,14 @@ pub(crate) fn write(call: &mut Call, kind: Kind) -> Outcome {
 
 /// Makes a worker's write, and counts it as long as the file system is not trusted.
 pub(crate) fn by_worker(call: &mut Call, write: impl FnOnce(&mut Call) -> Outcome) -> Outcome {
-    match call.written_on.record().filter(|record| !record.is_trusted()) {
+    match call.written_on.record().filter(|record| !record.trusts_writes()) {
         Some(record) => {
             let (outcome, waited) = watched(|| write(call));
             if matches!(outcome, Outcome::Done(1..)) {
-                record.wrote(waited);
+                record.writes().count(waited);
             }
             outcome
         }
         None => write(call),
     }
-}
-
-/// Calls `write`, and returns also whether its thread has slept for longer than a worker's wake-up
-/// takes. A thread that was preempted has not slept.
-fn watched<T>(write: impl FnOnce() -> T) -> (T, bool) {
-    let (switches, begun) = (sys::voluntary_switches(), sys::cycles());
-    let written = write();
-    let slow = sys::cycles().wrapping_sub(begun) > SLOW_CYCLES;
-    (written, slow && sys::voluntary_switches() != switches)
 }

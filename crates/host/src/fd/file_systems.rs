@@ -15,11 +15,11 @@ pub(crate) const ENTRIES: usize = 8;
 /// Files after which a file system that has refused is asked again: a device number without a disk
 /// may have come to mean another one.
 const TRUSTED: u16 = 256;
-/// Writes without a wait that earn trust at first. Each loss of trust doubles the number, up to
+/// Calls without a wait that earn trust at first. Each loss of trust doubles the number, up to
 /// [`MOST`].
 const FIRST: u16 = 256;
 const MOST: u16 = 1 << 15;
-/// Writes that make up for one that waited.
+/// Calls that make up for one that waited.
 const PRICE: u16 = 32;
 
 /// Record of a file system. Several threads may write it: a lost update only moves the moment at
@@ -31,11 +31,19 @@ pub struct Record {
     files: AtomicU16,
     /// Flag, true if buffered writes know no `RWF_NOWAIT`.
     refuses: AtomicBool,
-    /// Writes of workers that did not wait, less the price of those that did.
+    /// Trust in short buffered writes.
+    writes: Trust,
+}
+
+/// Trust that calls of one sort hardly ever wait: workers' calls earn it, and one of the
+/// submitter's that waits ends it.
+#[derive(Debug)]
+pub struct Trust {
+    /// Calls of workers that did not wait, less the price of those that did.
     quick: AtomicU16,
     /// Number of them that earns trust.
     needed: AtomicU16,
-    trusted: AtomicBool,
+    given: AtomicBool,
 }
 
 /// Knowledge of file systems.
@@ -54,7 +62,7 @@ pub(crate) static KNOWN: Known = Known {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WrittenOn(u8);
 
-/// Bit that says that the submitter may make the write.
+/// Bit that says that the submitter may make the call.
 const MAY_WAIT: u8 = 1 << 7;
 
 impl WrittenOn {
@@ -64,7 +72,7 @@ impl WrittenOn {
         KNOWN.records.get(usize::from(self.0 & !MAY_WAIT).checked_sub(1)?)
     }
 
-    /// Returns the same, marked that the submitter may make the write itself, and wait.
+    /// Returns the same, marked that the submitter may make the call itself, and wait.
     #[must_use]
     pub fn with_waits(self) -> Self {
         WrittenOn(self.0 | MAY_WAIT)
@@ -109,17 +117,14 @@ impl Record {
             device: AtomicU32::new(0),
             files: AtomicU16::new(0),
             refuses: AtomicBool::new(false),
-            quick: AtomicU16::new(0),
-            needed: AtomicU16::new(FIRST),
-            trusted: AtomicBool::new(false),
+            writes: Trust::new(),
         }
     }
 
     fn begin(&self, device: u32) {
         self.device.store(device, Relaxed);
         self.refuses.store(false, Relaxed);
-        self.needed.store(FIRST, Relaxed);
-        self.distrust();
+        self.writes.begin();
     }
 
     fn count_file(&self) {
@@ -140,33 +145,58 @@ impl Record {
         self.refuses.load(Relaxed)
     }
 
-    /// Returns whether the file system is trusted: it refuses buffered writes that must not wait,
-    /// and its last short ones, made by workers, hardly ever waited.
+    /// Returns whether submitters may write: the file system refuses buffered writes that must not
+    /// wait, and its last short ones, made by workers, hardly ever waited.
     #[inline]
-    pub fn is_trusted(&self) -> bool {
-        self.trusted.load(Relaxed) && self.refuses()
+    pub fn trusts_writes(&self) -> bool {
+        self.writes.is_given() && self.refuses()
     }
 
-    /// Counts a short buffered write of a worker.
-    pub fn wrote(&self, waited: bool) {
+    /// Returns the trust in short buffered writes.
+    pub fn writes(&self) -> &Trust {
+        &self.writes
+    }
+}
+
+impl Trust {
+    const fn new() -> Self {
+        Trust {
+            quick: AtomicU16::new(0),
+            needed: AtomicU16::new(FIRST),
+            given: AtomicBool::new(false),
+        }
+    }
+
+    fn begin(&self) {
+        self.needed.store(FIRST, Relaxed);
+        self.end();
+    }
+
+    #[inline]
+    pub fn is_given(&self) -> bool {
+        self.given.load(Relaxed)
+    }
+
+    /// Counts a call of a worker.
+    pub fn count(&self, waited: bool) {
         let n = self.quick.load(Relaxed);
         let n = if waited { n.saturating_sub(PRICE) } else { n.saturating_add(1) };
         self.quick.store(n, Relaxed);
         if n >= self.needed.load(Relaxed) {
-            self.trusted.store(true, Relaxed);
+            self.given.store(true, Relaxed);
         }
     }
 
-    /// Notes that a submitter had to wait in its own write: trust ends.
-    pub fn waited(&self) {
+    /// Notes that a submitter had to wait in its own call: trust ends.
+    pub fn lose(&self) {
         let needed = self.needed.load(Relaxed).saturating_mul(2).min(MOST);
         self.needed.store(needed, Relaxed);
-        self.distrust();
+        self.end();
     }
 
-    fn distrust(&self) {
+    fn end(&self) {
         self.quick.store(0, Relaxed);
-        self.trusted.store(false, Relaxed);
+        self.given.store(false, Relaxed);
     }
 }
 
@@ -190,22 +220,21 @@ mod tests {
     }
 
     #[test]
-    fn writes_without_a_wait_earn_trust_and_a_wait_ends_it() {
-        let r = Record::new();
+    fn calls_without_a_wait_earn_trust_and_a_wait_ends_it() {
+        let trust = Trust::new();
         let earned = || {
             (0..u16::MAX).position(|_| {
-                r.wrote(false);
-                r.is_trusted()
+                trust.count(false);
+                trust.is_given()
             })
         };
-        r.refused();
-        r.wrote(true);
+        trust.count(true);
         assert_eq!(earned(), Some(255));
-        r.waited();
-        (0..10).for_each(|_| r.wrote(false));
-        r.wrote(true);
+        trust.lose();
+        (0..10).for_each(|_| trust.count(false));
+        trust.count(true);
         assert_eq!(earned(), Some(511));
-        (0..20).for_each(|_| r.waited());
+        (0..20).for_each(|_| trust.lose());
         assert_eq!(earned(), Some(usize::from(MOST) - 1));
     }
 }
