@@ -25,6 +25,7 @@ pub(crate) mod net_zc;
 pub(crate) mod nop;
 pub(crate) mod nvme;
 pub(crate) mod open_how;
+pub(crate) mod open_quick;
 pub(crate) mod openclose;
 pub(crate) mod poll;
 pub(crate) mod provide;

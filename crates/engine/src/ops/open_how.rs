@@ -11,6 +11,7 @@ use softring_host::calls::{ReadPtr, paths};
 use softring_host::sys::EngineFd;
 use softring_uapi::errno::{Errno, Result};
 
+pub(crate) const AT_FDCWD: i32 = -100;
 const O_WRONLY: u64 = 1;
 const O_RDWR: u64 = 2;
 const O_CREAT: u64 = 0o100;
@@ -93,6 +94,16 @@ impl How {
         self.flags & (O_TRUNC | O_CREAT | TMPFILE) != 0
     }
 
+    /// Returns whether the file is opened for writing.
+    pub(crate) fn writes(self) -> bool {
+        self.flags & (O_WRONLY | O_RDWR) != 0
+    }
+
+    /// Returns whether the file has no name (O_TMPFILE): the path is the directory's.
+    pub(crate) fn is_unnamed(self) -> bool {
+        self.flags & TMPFILE != 0
+    }
+
     pub(crate) fn openat2(self, dir: i32, path: u64) -> Result<OwnedFd> {
         let how = [self.flags, self.mode, self.resolve];
         paths::openat2(dir, ReadPtr(path), how)
@@ -149,7 +160,7 @@ pub(crate) fn cached_lookup_works() -> bool {
     match known.load(Relaxed) {
         0 => {
             let how = How { flags: O_PATH | O_CLOEXEC, mode: 0, resolve: RESOLVE_CACHED };
-            let root = how.openat2(-100, c"/".as_ptr().expose_provenance() as u64);
+            let root = how.openat2(AT_FDCWD, c"/".as_ptr().expose_provenance() as u64);
             let works = root.map(EngineFd::from).is_ok();
             known.store(1 + u8::from(works), Relaxed);
             works

@@ -11,7 +11,7 @@ use crate::memory::sqe::Sqe;
 use crate::ops::open_how::{
     How, O_CLOEXEC, O_DIRECT, O_EXCL, O_NONBLOCK, O_PATH, RESOLVE_CACHED, cached_lookup_works,
 };
-use crate::ops::{answer, answer_waiting, no_fixed_file, path, zero};
+use crate::ops::{answer, answer_waiting, no_fixed_file, open_quick, path, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, FileRef, OpState, Req, ReqFlags};
@@ -40,14 +40,16 @@ fn open_prep(ctx: &mut Ctx, req: &mut Req, how: How) -> Result<()> {
     if req.call.sqe().file_index != 0 && how.flags & O_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
     }
-    if how.needs_worker() {
+    let on = open_quick::file_system(ctx, req, how, name.as_bytes());
+    if how.needs_worker() && !on.may_wait() {
         req.flags |= ReqFlags::FORCE_ASYNC;
     }
-    req.call.state = OpState::Open(Box::new((name, how.to_bytes())));
+    req.call.state = OpState::Open(Box::new((name, how.to_bytes(), on)));
     Ok(())
 }
 
-/// Opens: inline only a path that the directory cache knows, else on a worker.
+/// Opens: inline only a path that the directory cache knows, or a new file on a file system that
+/// hardly ever waits (`open_quick`), else on a worker.
 pub(crate) fn open(call: &mut Call, how_to: Try) -> Outcome {
     let OpState::Open(kept) = &call.state else { return Outcome::Done(Errno::EINVAL.res()) };
     let (name, mut how) = (kept.0.as_ptr().expose_provenance() as u64, How::of_bytes(&kept.1));
@@ -57,12 +59,22 @@ pub(crate) fn open(call: &mut Call, how_to: Try) -> Outcome {
         how.flags |= O_CLOEXEC;
     }
     let dir = visible(call.sqe().fd);
+    let open = |how| open_blocking(how, dir, name, call.opcode == IORING_OP_OPENAT2);
     let opened = match how_to {
-        Try::Nonblock => match open_cached(how, dir, name) {
-            Err(Errno::EAGAIN) if how.resolve & RESOLVE_CACHED == 0 => return Outcome::Retry,
-            opened => opened,
-        },
-        Try::Block => open_blocking(how, dir, name, call.opcode == IORING_OP_OPENAT2),
+        Try::Nonblock => {
+            let quick = kept.2.may_wait();
+            let opened = match quick {
+                true => open_quick::open(kept.2, how, open),
+                false => open_cached(how, dir, name),
+            };
+            match opened {
+                Err(Errno::EAGAIN) if quick || how.resolve & RESOLVE_CACHED == 0 => {
+                    return Outcome::Retry;
+                }
+                opened => opened,
+            }
+        }
+        Try::Block => open_quick::by_worker(how, (dir, kept.0.as_bytes()), || open(how)),
     };
     match opened {
         Err(e) => answer_waiting(Err(e)),

@@ -15,6 +15,7 @@ use crate::ring::message::Msg;
 use crate::ring::phase::TimerArgs;
 use softring_host::calls::{Part, UserPtr};
 use softring_host::fd::InternalFd;
+use softring_host::fd::file_systems::WrittenOn;
 use softring_uapi::{epoll_event, io_uring_sqe, nvme_passthru_cmd64};
 
 /// Offset that stands for the file's own position.
@@ -33,8 +34,9 @@ pub(crate) enum OpState {
     Path(CString),
     /// The paths of an operation on two paths.
     Paths(Box<[CString; 2]>),
-    /// OPENAT and OPENAT2: the path, and `struct open_how`.
-    Open(Box<(CString, Vec<u8>)>),
+    /// OPENAT and OPENAT2: the path, `struct open_how`, and where the file goes if the submitter
+    /// may open it itself (`ops::open_quick`).
+    Open(Box<(CString, Vec<u8>, WrittenOn)>),
     /// An operation on an extended attribute.
     Attribute(Box<Attribute>),
     /// BIND: the address.

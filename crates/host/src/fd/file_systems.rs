@@ -10,6 +10,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64};
 
+use crate::fd::directories::Directories;
+
 /// File systems that are remembered.
 pub(crate) const ENTRIES: usize = 8;
 /// Files after which a file system that has refused is asked again: a device number without a disk
@@ -33,6 +35,8 @@ pub struct Record {
     refuses: AtomicBool,
     /// Trust in short buffered writes.
     writes: Trust,
+    /// Trust in opens that may create or truncate a file.
+    opens: Trust,
 }
 
 /// Trust that calls of one sort hardly ever wait: workers' calls earn it, and one of the
@@ -51,14 +55,16 @@ pub(crate) struct Known {
     /// Kinds of file systems (`fd::mounts`).
     pub(crate) mounts: [AtomicU64; ENTRIES],
     records: [Record; ENTRIES],
+    pub(crate) directories: Directories,
 }
 
 pub(crate) static KNOWN: Known = Known {
     mounts: [const { AtomicU64::new(0) }; ENTRIES],
     records: [const { Record::new() }; ENTRIES],
+    directories: [const { AtomicU64::new(0) }; _],
 };
 
-/// File system of a buffered write, in a byte.
+/// File system of a buffered write, or of a file that is opened for writing, in a byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WrittenOn(u8);
 
@@ -118,6 +124,7 @@ impl Record {
             files: AtomicU16::new(0),
             refuses: AtomicBool::new(false),
             writes: Trust::new(),
+            opens: Trust::new(),
         }
     }
 
@@ -125,6 +132,7 @@ impl Record {
         self.device.store(device, Relaxed);
         self.refuses.store(false, Relaxed);
         self.writes.begin();
+        self.opens.begin();
     }
 
     fn count_file(&self) {
@@ -155,6 +163,11 @@ impl Record {
     /// Returns the trust in short buffered writes.
     pub fn writes(&self) -> &Trust {
         &self.writes
+    }
+
+    /// Returns the trust in opens that may create or truncate a file.
+    pub fn opens(&self) -> &Trust {
+        &self.opens
     }
 }
 

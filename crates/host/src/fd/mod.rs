@@ -3,6 +3,7 @@
 //! (`remembered`, `dup_cache`).
 
 pub mod children;
+pub mod directories;
 pub mod dup_cache;
 pub mod duplicates;
 pub mod exec;
