@@ -69,6 +69,7 @@ pub fn silence(fd: i32) -> bool {
     {
         let _ = softring_host::os::io::read(e, &mut [0u8; 8]);
     }
+    ctx.completion.signalled = None;
     true
 }
 

@@ -2,7 +2,7 @@
 //! polls it: a memfd cannot be polled.
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::sleep::sleep_on_sequence;
 use crate::ring::ctx::{Ctx, Ring};
@@ -68,26 +68,39 @@ fn of_ring(ring: &Arc<Ring>) -> Option<i32> {
     let e = borrow(stand_in)?;
     let locked = ring.lock_soon().map(|mut ctx| {
         ctx.completion.poll_fd = Some(first);
-        update(&mut ctx, stand_in);
+        update(ring, &mut ctx, stand_in);
     });
     follow(ring);
     if locked.is_none() || !crate::drive::reactor::guard_soon(ring) {
         let _ = softring_host::os::io::write(e, &1u64.to_ne_bytes());
+        // Not before: who clears the flag must find the signal.
+        ring.stand_in_unsure.store(true, SeqCst);
     }
     Some(stand_in)
 }
 
 /// Makes a stand-in readable if the ring is, else not. A waiter for an edge must not see a false
 /// one.
-fn update(ctx: &mut Ctx, stand_in: i32) {
+fn update(ring: &Ring, ctx: &mut Ctx, stand_in: i32) {
     let Some(e) = borrow(stand_in) else { return };
     let ready =
         ctx.mem.cq_ready() > 0 || !ctx.completion.overflow.is_empty() || ctx.owes_task_work();
-    match (ready, sys::poll_now(stand_in, sys::POLLIN) != 0) {
+    match (ready, is_signalled(ring, ctx, stand_in)) {
         (true, false) => drop(softring_host::os::io::write(e, &1u64.to_ne_bytes())),
         (false, true) => drop(softring_host::os::io::read(e, &mut [0u8; 8])),
         _ => {}
     }
+    ctx.completion.signalled = Some(ready);
+}
+
+/// Returns whether a stand-in is readable. Asks only where others than holders of the lock may have
+/// changed that: another process that has the ring, or a thread that could not have the lock.
+fn is_signalled(ring: &Ring, ctx: &Ctx, stand_in: i32) -> bool {
+    let unsure = ring.stand_in_unsure.swap(false, SeqCst)
+        || ring.forked.load(Relaxed)
+        || ring.is_inherited();
+    let known = ctx.completion.signalled.filter(|_| !unsure);
+    known.unwrap_or_else(|| sys::poll_now(stand_in, sys::POLLIN) != 0)
 }
 
 /// Starts the thread that signals the stand-in for processes that share the ring, if they do not:
@@ -110,7 +123,7 @@ fn signal_next(ring: &Ring) -> bool {
         return false;
     }
     if let Some(stand_in) = ctx.completion.poll_fd.map(now) {
-        update(&mut ctx, stand_in);
+        update(ring, &mut ctx, stand_in);
     }
     let control = ctx.mem.control.clone();
     let unlock = || {

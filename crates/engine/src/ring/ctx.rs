@@ -101,6 +101,8 @@ pub struct Ring {
     pub(crate) stand_in: AtomicI32,
     /// Flag, set once others than epoll sets of the program use the stand-in. Only ever turns on.
     pub(crate) stand_in_used: AtomicBool,
+    /// Flag, set when a thread has signalled the stand-in without the lock.
+    pub(crate) stand_in_unsure: AtomicBool,
     /// Calls of `enter` by descriptor; some of them check that the descriptor is still open.
     pub(crate) enters: AtomicU32,
     /// Fork generation of the process that owns the state ([`softring_host::fork::generation`]).
@@ -188,6 +190,7 @@ impl Ring {
                 dead: AtomicBool::new(false),
                 stand_in: AtomicI32::new(-1),
                 stand_in_used: AtomicBool::new(false),
+                stand_in_unsure: AtomicBool::new(false),
                 enters: AtomicU32::new(0),
                 generation: softring_host::fork::generation().into(),
                 journal_writes: AtomicU32::new(0),
@@ -447,6 +450,8 @@ pub(crate) struct Completion {
     pub(crate) eventfd: Option<EventFd>,
     /// The eventfd that represents the ring where the program polls it, by its first number.
     pub(crate) poll_fd: Option<i32>,
+    /// Whether that eventfd is readable, as far as this process knows.
+    pub(crate) signalled: Option<bool>,
     /// Number of times that waiters were woken: each is an edge to an epoll set. Wraps.
     pub(crate) wakes: u32,
     pub(crate) posted: bool,

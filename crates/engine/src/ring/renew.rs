@@ -36,6 +36,7 @@ impl Ctx {
             faults.forked = true;
         }
         self.reqs.slab.timed = false;
+        self.completion.signalled = None;
         self.completion.counted_tail = self.mem.control.cq_tail().load(Relaxed);
         ring.watched.store(false, SeqCst);
         ring.listed.store(false, SeqCst);

@@ -30,12 +30,13 @@ impl Ctx {
 
 impl Completion {
     /// Makes the ring's stand-in readable: its pollers see new CQEs.
-    fn signal_poll_fd(&self) {
+    fn signal_poll_fd(&mut self) {
         if self.poll_fd.is_some() {
             softring_host::fd::check_now_and_then();
         }
         if let Some(e) = self.poll_fd.map(softring_host::fd::now).and_then(sys::borrow) {
             let _ = softring_host::os::io::write(e, &1u64.to_ne_bytes());
+            self.signalled = Some(true);
         }
     }
 }
