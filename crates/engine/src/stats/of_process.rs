@@ -74,14 +74,36 @@ impl Trace {
     fn in_child(&self) {
         let Self { buffer, later, disabled, fd, comm } = self;
         keeps(comm, "written again with the buffer");
+        // The lock may be held by a thread that does not exist here, also before there is a buffer:
+        // by one that makes the first ring.
+        if fd.try_lock().is_none() {
+            disabled.store(true, Relaxed);
+        }
         if buffer.load(Relaxed).is_null() {
             return;
         }
         buffer.store(core::ptr::null_mut(), Relaxed);
         later.store(true, Relaxed);
-        // The lock may be held by a thread that does not exist here.
-        if fd.try_lock().is_none() {
-            disabled.store(true, Relaxed);
-        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_forked_while_the_trace_is_made_goes_without() {
+        let trace = Trace::new();
+        let held = trace.fd.lock();
+        trace.in_child();
+        assert!(trace.disabled.load(Relaxed), "the first ring would wait for the lock for ever");
+        drop(held);
+    }
+
+    #[test]
+    fn another_child_may_be_traced() {
+        let trace = Trace::new();
+        trace.in_child();
+        assert!(!trace.disabled.load(Relaxed));
     }
 }
