@@ -98,6 +98,13 @@ fn translated(n: c_int, theirs: Sets, call: &dyn Fn(c_int, Sets) -> isize) -> is
     if !(0..n).any(|fd| fd::is_ring(fd) || fd::is_internal(fd)) {
         return call(n, theirs);
     }
+    with_rings(n, theirs, call)
+}
+
+/// Does so where rings may be in the sets. Never inlined: its room would be on the stack of every
+/// call, which may be an alternate signal stack.
+#[inline(never)]
+fn with_rings(n: c_int, theirs: Sets, call: &dyn Fn(c_int, Sets) -> isize) -> isize {
     let Some(read) = copy_in(n, &theirs) else { return Errno::EFAULT.ret() };
     let named = |fd: &c_int| read.iter().any(|set| has(set, *fd));
     if (0..n).any(|fd| fd::is_internal(fd) && named(&fd) && internal(fd)) {

@@ -7,10 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/select.h>
 
 #include "ring.h"
 
-enum { LARGE = 65536, MOST = 512, PAINT = 0x5a };
+enum { LARGE = 65536, MOST = 512, MOST_OF_SELECT = 4096, PAINT = 0x5a };
 
 static int by_name, ring;
 static sigjmp_buf jump;
@@ -53,6 +54,16 @@ static void do_wait(void)
     enter(by_name, ring, 1);
 }
 
+/* By libc's name, as all programs call it. */
+static void do_select(void)
+{
+    struct timeval now = { 0 };
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(0, &set);
+    select(1, &set, NULL, NULL, &now);
+}
+
 /* How many bytes of the stack `what` writes to, its own frame included. */
 static long used(void (*what)(void))
 {
@@ -81,6 +92,10 @@ static int calls(void)
         exit(77);
     wrong += check("enter", do_enter);
     wrong += check("enter again", do_enter);
+    long most = used(do_select);
+    if (most >= MOST_OF_SELECT)
+        printf("select: %ld bytes of stack\n", most);
+    wrong += most >= MOST_OF_SELECT;
     wrong += check("close", do_close);
     return wrong;
 }
