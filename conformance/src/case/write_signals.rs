@@ -50,9 +50,22 @@ fn nobody_reads(cx: &mut Cx) -> Outcome {
         let (a, b) = std::os::unix::net::UnixStream::pair()?;
         drop(b);
         each_way(cx, &mut ring, "socket", a.as_raw_fd(), (b"x", sqe::HERE));
+        let part = iovec { base: b"x".as_ptr() as u64, len: 1 };
         let mut ring = cx.ring(4, setup)?;
         let barrier = sqe::write(w.as_raw_fd(), b"x", sqe::HERE).with(IOSQE_IO_DRAIN);
         unsignalled(cx, &mut ring, "as a barrier", barrier, -EPIPE);
+        for (what, fd) in [("pipe", w.as_raw_fd()), ("socket", a.as_raw_fd())] {
+            let write = sqe::write(fd, b"x", sqe::HERE);
+            let open = [IOSQE_IO_LINK, IOSQE_IO_HARDLINK].map(|flag| write.with(flag));
+            let vector = sqe::rw(IORING_OP_WRITEV, fd, addr(&part), 1, sqe::HERE);
+            for write in [open[0], open[1], vector.with(IOSQE_IO_LINK)] {
+                unsignalled(cx, &mut ring, what, write, -EPIPE);
+            }
+            let before = os::caught();
+            ring.push(sqe::nop().ud(1).with(IOSQE_ASYNC).link()).push(write.ud(2)).submit();
+            cx.reap(&mut ring, "behind a worker's request", &[(1, 0), (2, -EPIPE)]);
+            cx.eq("signals behind it", os::caught() - before, u32::from(setup != 0));
+        }
     }
     Ok(())
 }

@@ -2,9 +2,9 @@
 //! kernel's ring makes some writes on workers, which take no signals. Where the submitter makes
 //! such a write here, it blocks the signals, and takes what the write has sent.
 
-use crate::ops::rw::writes;
+use crate::ops::rw::{self, writes};
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::Call;
+use crate::ring::request::{Call, kind_of};
 use softring_host::fd::kind::Kind;
 use softring_host::signal::BlockAll;
 use softring_host::substitute::limits_file_size;
@@ -30,6 +30,12 @@ pub(crate) fn attempt(
             _ => false,
         };
     if sends { unsignalled(call, attempt) } else { attempt(call) }
+}
+
+/// Makes an attempt at a read or write that a worker of the kernel makes.
+pub(crate) fn issue_by_worker(call: &mut Call, how: Try) -> Outcome {
+    let streams = writes(call.opcode) && kind_of(&call.file) == Kind::Pollable;
+    if streams { unsignalled(call, |call| rw::issue(call, how)) } else { rw::issue(call, how) }
 }
 
 #[cold]
