@@ -12,6 +12,7 @@ pub const CASES: &[Case] = &[
     any_order!("net_all", received, [Op(IORING_OP_RECV)], "MSG_WAITALL receives the rest over several waits"),
     any_order!("net_all", sent, [Op(IORING_OP_SEND)], "MSG_WAITALL sends the rest over several waits"),
     any_order!("net_all", sent_alone, [Op(IORING_OP_SEND)], "MSG_WAITALL sends the rest without a chain behind it, unless the peer goes or it may not wait"),
+    any_order!("net_all", open_chain, [Op(IORING_OP_SEND), Op(IORING_OP_SENDMSG), Sqe(IOSQE_IO_LINK)], "a send at the head of a chain that its batch leaves open sends all, as a worker's blocking send does, unless it may not wait"),
     any_order!("net_all", ended_early, [Op(IORING_OP_RECV)], "MSG_WAITALL ends early: by the peer, by a cancel, by MSG_DONTWAIT"),
     any_order!("net_all", messages, [Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG), Sqe(IOSQE_ASYNC)], "a RECVMSG with MSG_WAITALL in a worker takes the data that are there"),
 ];
@@ -87,6 +88,36 @@ fn sent_alone(cx: &mut Cx) -> Outcome {
         ring.submit_wait(1);
         let got = ring.take(1)?;
         cx.holds(how, got[0].res > 0 && got[0].res < 2_000_000);
+    }
+    Ok(())
+}
+
+fn open_chain(cx: &mut Cx) -> Outcome {
+    let big: Vec<u8> = (0..1_000_000u32).map(|i| i as u8).collect();
+    let parts = [part(&big)];
+    for setup in [0, DEFER] {
+        let mut ring = cx.ring(8, setup)?;
+        for (what, waits) in [("SEND", true), ("SEND", false), ("SENDMSG", true)] {
+            let (one, two) = UnixStream::pair()?;
+            let header = hdr(&parts);
+            let send = match what {
+                "SEND" => send(one.as_raw_fd(), &big),
+                _ => sqe::rw(IORING_OP_SENDMSG, one.as_raw_fd(), addr(&header), 1, 0),
+            };
+            let flags = if waits { 0 } else { MSG_DONTWAIT as u32 };
+            ring.push(send.op_flags(flags).link().ud(1)).submit();
+            if !waits {
+                ring.submit_wait(1);
+                let got = ring.take(1)?;
+                cx.holds("what fits", got[0].res > 0 && got[0].res < 1_000_000);
+                continue;
+            }
+            cx.quiet(&ring, "not all fits", 20);
+            let mut got = vec![0u8; big.len()];
+            (&two).read_exact(&mut got)?;
+            cx.reap(&mut ring, what, &[(1, 1_000_000)]);
+            cx.holds("data", got == big);
+        }
     }
     Ok(())
 }

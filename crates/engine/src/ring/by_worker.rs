@@ -3,7 +3,7 @@
 //! runs where the request before it ended. Kernel counterpart: `io_wq_submit_work`,
 //! `io_req_complete_post`.
 
-use crate::io::socket::check_zero_copy;
+use crate::io::socket::{MSG_DONTWAIT, MSG_WAITALL, check_zero_copy};
 use crate::ring::ctx::{Completion, Ctx};
 use crate::ring::opdef::{self, Issue, Outcome};
 use crate::ring::request::{Phase, Req, ReqFlags, kind_of};
@@ -82,6 +82,20 @@ impl Req {
             && self.row.writes()
             && kind_of(&self.call.file) == Kind::Pollable
             && sys::blocks(self.call.file.fd())
+    }
+
+    /// Has a send go on until all is sent, if the kernel would make it by a blocking call: on a
+    /// worker that continues a chain.
+    pub(crate) fn send_all_by_worker(&mut self) {
+        let sends = self.flags.contains(ReqFlags::SENDRECV) && self.row.has(opdef::POLLOUT);
+        if sends
+            && self.follows_in_worker()
+            && sys::blocks(self.call.file.fd())
+            && let Some(io) = self.call.state.io_mut()
+            && io.flags & MSG_DONTWAIT == 0
+        {
+            io.flags |= MSG_WAITALL;
+        }
     }
 }
 

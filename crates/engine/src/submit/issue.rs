@@ -84,7 +84,8 @@ impl Ctx {
         self.outcome(req, outcome);
     }
 
-    /// Makes the first attempt, as the kernel would make it: on a worker a write takes no signals.
+    /// Makes the first attempt, as the kernel would make it: on a worker a write takes no signals,
+    /// and a send blocks until all is sent.
     #[inline]
     fn first_attempt(&mut self, req: &mut Req, f: fn(&mut Call, Try) -> Outcome) -> Outcome {
         if let Some(outcome) = self.outcome_tried(req) {
@@ -93,6 +94,7 @@ impl Ctx {
         if req.row.writes() && req.is_workers() {
             return self.attempt(req, rw_signals::issue_by_worker);
         }
+        req.send_all_by_worker();
         self.attempt(req, f)
     }
 
