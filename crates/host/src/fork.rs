@@ -10,13 +10,15 @@
 use crate::lock::OnceLock;
 use alloc::boxed::Box;
 use core::any::Any;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::cell::Cell;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::os::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 use crate::refused;
 use crate::sys::{args, nr, sys, syscall6};
+use crate::time::Clock;
 use softring_uapi::errno::{self, Errno};
 
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
@@ -29,9 +31,17 @@ struct Forks {
     count: AtomicU32,
     /// Flag, set if the last of them was noticed late.
     late: AtomicBool,
+    /// Forks in progress that began before the first ring, and so hold no lock.
+    bare: AtomicU32,
 }
 
-static FORKS: Forks = Forks { count: AtomicU32::new(0), late: AtomicBool::new(false) };
+static FORKS: Forks =
+    Forks { count: AtomicU32::new(0), late: AtomicBool::new(false), bare: AtomicU32::new(0) };
+
+crate::per_thread! {
+    /// The calling thread's part of [`Forks::bare`]: a handler may fork amid a fork.
+    static BARE: Cell<u32> = const { Cell::new(0) };
+}
 
 /// Function that a child runs for all process-wide state.
 static IN_CHILD: OnceLock<unsafe fn()> = OnceLock::new();
@@ -130,11 +140,58 @@ fn learn() {
     // The kernel counts namespaces with 32 bits.
     let namespace = crate::os::fs::stat(c"/proc/self/ns/pid").map_or(0, |s| s.st_ino as u32);
     HOLDER.store(u64::from(namespace) << 32 | u64::from(pid), Relaxed);
-    PID.store(pid, Relaxed);
+    PID.store(pid, SeqCst);
+}
+
+/// Begins a fork that needs no lock, as there was no ring yet; false if there is one by now.
+///
+/// ```text
+/// who forks                   who makes the first ring
+/// is there a ring? no
+///                             takes a lock
+/// fork(2): the child finds
+/// it taken, for ever
+/// ```
+///
+/// So who makes the ring waits for such forks ([`init`]), and who forks counts itself before it
+/// asks.
+pub fn begin_bare() -> bool {
+    FORKS.bare.fetch_add(1, SeqCst);
+    BARE.set(BARE.get() + 1);
+    PID.load(SeqCst) == 0 || {
+        end_bare();
+        false
+    }
+}
+
+/// Ends such a fork in the parent; nothing for others.
+pub fn end_bare() {
+    if let Some(rest) = BARE.get().checked_sub(1) {
+        BARE.set(rest);
+        FORKS.bare.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Waits until no other thread's fork is without locks. A program's own fork handler may wait for
+/// this thread in turn, so it has an end.
+#[cold]
+fn wait_for_bare() {
+    const LONGEST: u64 = 1_000_000_000;
+    let end = Clock::Monotonic.now() + LONGEST;
+    while FORKS.bare.load(SeqCst) > BARE.get() && Clock::Monotonic.now() < end {
+        crate::threads::yield_now();
+    }
 }
 
 /// Marks this address space as ours. Called before the first ring is made.
 pub fn init() {
+    mark();
+    if FORKS.bare.load(SeqCst) > 0 {
+        wait_for_bare();
+    }
+}
+
+fn mark() {
     if !PAGE.load(Acquire).is_null() {
         return;
     }
@@ -169,6 +226,8 @@ fn asked_pid() -> u32 {
 fn rebuild(late: bool) {
     crate::per_thread::fork_child(late);
     FORKS.late.store(late, Relaxed);
+    FORKS.bare.store(0, Relaxed);
+    BARE.set(0);
     // Otherwise the first ring does.
     if pid() != 0 {
         learn();

@@ -97,7 +97,7 @@ pub fn check() {
 pub fn prepare() {
     task_rules::before_fork();
     check();
-    if fork::pid() == 0 || fork::is_vfork_child() {
+    if fork::pid() == 0 && fork::begin_bare() || fork::is_vfork_child() {
         return;
     }
     let signals = BlockAll::begin();
@@ -190,7 +190,7 @@ fn lock_all() -> (Write<Table>, Vec<Arc<Ring>>) {
 
 /// Releases everything after `fork`, in the parent.
 pub fn in_parent() {
-    let Some(held) = ForkGuards::take() else { return };
+    let Some(held) = ForkGuards::take() else { return fork::end_bare() };
     // SAFETY: `prepare` has taken the locks of all rings in the table, and those of `closed`.
     held.table.open().iter().for_each(|ring| unsafe { ring.control.unlock() });
     let (rings, _signals, children) = held.release();
