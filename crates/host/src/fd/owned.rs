@@ -212,7 +212,7 @@ pub fn floor() -> i32 {
 /// before it frees the smaller table, and the thread that makes the first ring would wait.
 pub fn reserve_numbers() {
     // The file is one that nobody else has: to close a duplicate of the program's would drop its
-    // POSIX locks. Every program calls open(2), so no policy kills for it.
+    // POSIX locks.
     let how = crate::os::fs::OFlags::PATH | crate::os::fs::OFlags::CLOEXEC;
     let Ok(own) = crate::os::fs::open(c"/", how, crate::os::fs::Mode::empty()) else { return };
     drop(crate::os::io::fcntl_dupfd_cloexec(&own, floor()));
