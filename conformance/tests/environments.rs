@@ -94,6 +94,13 @@ fn softring(policy: &[&str], words: &[&str]) -> Output {
     c.output().expect("the launcher can be started")
 }
 
+/// Runs a program under a policy, without softring.
+fn alone(policy: &[&str], program: &str) -> Output {
+    let mut c = Command::new(EXE);
+    c.arg("under").args(policy).args(["--", program]);
+    c.output().expect("the launcher can be started")
+}
+
 /// Runs a program with the library preloaded by its name alone.
 fn by_name(policy: &[&str], program: &str) -> Output {
     let library = built::library(EXE);
@@ -146,8 +153,45 @@ fn run_makes_no_call_that_its_program_can_do_without() {
     assert!(started > calls.len(), "{started} of those started at all");
 }
 
-/// Tests docs/LIMITATIONS.md: a child asks whether rings are denied, and a policy may kill for that
-/// child.
+/// Tests that a program runs untouched, or is refused in one sentence, where a policy kills for a
+/// call that the library makes as a program starts.
+#[test]
+fn no_policy_kills_a_program_for_the_start_of_the_library() {
+    let calls = [
+        ("clock_gettime", "clock_gettime"),
+        ("getpid", "getpid"),
+        ("rt_sigaction", "rt_sigaction"),
+        ("rt_sigprocmask", "rt_sigprocmask"),
+        ("mdwe", "mprotect"),
+        // Built so, Rust's standard library makes this call for each file that the command closes.
+        #[cfg(not(debug_assertions))]
+        ("fcntl", "fcntl"),
+    ];
+    for (word, call) in calls {
+        let kills = format!("{word}=kill");
+        for policy in [&[&*kills][..], &[&kills, "rings=EPERM"]] {
+            assert!(alone(policy, "true").status.success(), "{policy:?}: it fails alone");
+            for options in [&["run", "--"][..], &["run", "--engine=user", "--"]] {
+                let o = softring(policy, &[options, &["true"]].concat());
+                let (said, untouched) = (text(&o), o.status.success());
+                let may_run = policy.len() == 1 && options.len() == 2;
+                assert!(untouched || o.status.code() == Some(2), "{policy:?}: {said}");
+                assert!(may_run || !untouched, "{policy:?} {options:?}: {said}");
+                assert!(said.contains(&format!("kills for {call}(2), ")), "{policy:?}: {said}");
+                let outcome = said.contains("the program gets the kernel's rings");
+                assert_eq!(outcome, untouched, "{policy:?}: {said}");
+            }
+            let o = softring(policy, &["run", "--engine=kernel", "--", "true"]);
+            assert!(o.status.success() && o.stderr.is_empty(), "{policy:?}: {}", text(&o));
+        }
+    }
+    // The library makes another call, which dynamic linkers make, too.
+    let o = softring(&["open=kill"], &["run", "--engine=user", "--", "true"]);
+    assert!(o.status.success(), "{}", text(&o));
+}
+
+/// Tests docs/LIMITATIONS.md: a child asks whether a policy denies rings or kills for a call, and
+/// the policy may kill for that child.
 #[test]
 fn a_policy_that_kills_for_new_processes_kills_the_command() {
     use std::os::unix::process::ExitStatusExt;
@@ -155,7 +199,7 @@ fn a_policy_that_kills_for_new_processes_kills_the_command() {
         let o = softring(&["clone=kill"], words);
         assert_eq!(o.status.signal(), Some(31), "{words:?}: {}", text(&o));
     }
-    let o = softring(&["clone=kill"], &["run", "--engine=user", "--", "true"]);
+    let o = by_name(&["clone=kill"], "true");
     assert!(o.status.success(), "{}", text(&o));
 }
 

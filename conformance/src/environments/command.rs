@@ -33,7 +33,7 @@ enum What {
     },
     /// Run a command under a policy
     Under {
-        /// CALL=EPERM|ENOSYS|EACCES|kill, rings=…, above=NUMBER:…, mdwe=prctl|seccomp,
+        /// CALL=EPERM|ENOSYS|EACCES|kill, rings=…, above=NUMBER:…, mdwe=prctl|seccomp|kill,
         /// processes=…, threads=…, no_new_privs, nproc=N, nofile=N, memlock=BYTES, as=MIB, user=ID
         policy: Vec<String>,
         /// The command, after --

@@ -195,7 +195,8 @@ impl Policy {
         match what {
             "no_new_privs" => self.then.push(Then::Prctl(libc::PR_SET_NO_NEW_PRIVS, 1)),
             "mdwe" if value == "prctl" => self.then.push(Then::Prctl(MDWE.0, MDWE.1)),
-            "mdwe" => self.memory = deny_write_execute(),
+            "mdwe" if value == "kill" => self.memory = deny_write_execute(Action::Kill),
+            "mdwe" => self.memory = deny_write_execute(Action::Answer(libc::EPERM)),
             "nproc" => self.then.push(Then::Limit(libc::RLIMIT_NPROC, number()?)),
             "nofile" => self.then.push(Then::Limit(libc::RLIMIT_NOFILE, number()?)),
             "memlock" => {
@@ -280,9 +281,9 @@ impl Policy {
 
 /// Refuses by seccomp like systemd's MemoryDenyWriteExecute: no mapping that is written and
 /// executed, no memory made executable later.
-fn deny_write_execute() -> Vec<sock_filter> {
+fn deny_write_execute(action: Action) -> Vec<sock_filter> {
     let [write, exec] = [libc::PROT_WRITE, libc::PROT_EXEC].map(i32::cast_unsigned);
-    let deny = op(RET, 0, 0, Action::Answer(libc::EPERM).code());
+    let deny = op(RET, 0, 0, action.code());
     let allow = op(RET, 0, 0, libc::SECCOMP_RET_ALLOW);
     vec![
         op(JEQ, 0, 5, libc::SYS_mmap as u32),

@@ -30,16 +30,24 @@ static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
 /// Flag, true if this process ignores SIGPIPE of its own accord.
 static SIGPIPE_CHANGED: AtomicBool = AtomicBool::new(false);
+/// Flag, true if a call for SIGPIPE might end this process.
+static SIGPIPE_LEFT: AtomicBool = AtomicBool::new(false);
 
 /// Ignores SIGPIPE: a reader that leaves early is an error from now on, and does not end this
 /// process. If a policy refuses the call, such a reader still ends it.
 pub fn ignore_sigpipe() {
-    if SIGPIPE_CHANGED.swap(true, Relaxed) {
+    if SIGPIPE_LEFT.load(Relaxed) || SIGPIPE_CHANGED.swap(true, Relaxed) {
         return;
     }
     SIGPIPE_IGNORED.store(is_ignored(SIGPIPE), Relaxed);
     // SAFETY: no pointers.
     unsafe { libc::signal(SIGPIPE, libc::SIG_IGN) };
+}
+
+/// Has [`ignore_sigpipe`] make no call: a policy may kill for it. A reader that leaves early then
+/// ends this process.
+pub fn leave_sigpipe() {
+    SIGPIPE_LEFT.store(true, Relaxed);
 }
 
 /// Restores SIGPIPE before exec, as this process found it.

@@ -63,7 +63,7 @@ pub fn arrange(
 /// # Errors
 /// The policy, or as [`softring_loader::arrange`].
 pub fn trace(library: &Library, failed: impl FnOnce(&Error) -> Otherwise) -> Result<(), Error> {
-    match rehearsal::killing() {
+    match rehearsal::killing_static() {
         Some(call) => Err(Error::Kills(call)),
         None => softring_loader::arrange(library, failed),
     }

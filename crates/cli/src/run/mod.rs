@@ -174,13 +174,21 @@ fn prepare(args: &RunArgs) -> anyhow::Result<Prepared> {
     let engine = options::engine(under);
     // With the kernel's rings and aio only, the library has nothing to do: its absence is no reason
     // to stop.
-    let lib = match lib_path::find().and_then(Library::pass_on) {
+    let mut lib = match lib_path::find().and_then(Library::pass_on) {
         Ok(lib) => Some(lib),
         Err(_) if engine == Engine::Kernel && !options::aio_hipri(under) => None,
         Err(e) => return Err(e),
     };
     let mut troubles = target::examine(&path, under.deny);
     let mapped = lib.as_deref().and_then(|lib| mapped::library(&mut troubles, lib, under));
+    let preloaded = mapped.is_none() && lib.is_some();
+    if preloaded
+        && troubles.iter().all(Trouble::leaves_library)
+        && let Some(call) = rehearsal::killing_dynamic(under.deny)
+    {
+        troubles.push(target::kills(&path, call));
+        lib = None;
+    }
     judge(under, troubles)?;
     let mut env = environment(&path, lib.as_deref(), under)?;
     let quiet = env.get("SOFTRING_RUN").is_some() || options::quiet(under);

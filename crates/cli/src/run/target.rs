@@ -27,6 +27,24 @@ pub enum Trouble {
     Unread { what: String, hint: String },
 }
 
+impl Trouble {
+    /// Returns whether a program with this trouble may get the library all the same.
+    pub const fn leaves_library(&self) -> bool {
+        matches!(self, Trouble::Unread { .. })
+    }
+}
+
+/// Makes the trouble of a program that would be killed for a call of the library's.
+pub fn kills(path: &Path, call: &str) -> Trouble {
+    Trouble::Unreachable {
+        what: format!(
+            "a policy here kills for {call}(2), which softring's library calls as {} starts",
+            path.display()
+        ),
+        hint: "have the policy allow the call, or start the program alone".into(),
+    }
+}
+
 /// Most interpreters of scripts that the kernel follows.
 const MAX_SCRIPTS: u32 = 4;
 
