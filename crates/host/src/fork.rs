@@ -270,12 +270,37 @@ pub(crate) fn would_found_a_namespace() -> bool {
 /// # Safety
 /// `f` is sound in a child of a process with threads: it takes no lock, and allocates nothing.
 pub(crate) unsafe fn in_child(f: impl FnOnce()) -> bool {
-    const WALL: usize = 0x4000_0000;
+    // SAFETY: the caller's.
+    unsafe { start(0, f) }.is_some_and(reap)
+}
+
+/// Does the same, and calls `ended` when the child has ended, before any call that waits for it.
+/// Returns the answer of `ended`; `None` if no child can be made.
+///
+/// # Safety
+/// As for [`in_child`].
+pub(crate) unsafe fn in_child_until<T>(
+    f: impl FnOnce(),
+    ended: impl FnOnce() -> Option<T>,
+) -> Option<T> {
+    const VFORK: usize = 0x4000;
+    // SAFETY: the caller's. The child has memory of its own.
+    let child = unsafe { start(VFORK, f) }?;
+    let answer = ended();
+    reap(child);
+    answer
+}
+
+/// Starts a child that runs `f`; returns its number.
+///
+/// # Safety
+/// As for [`in_child`].
+unsafe fn start(flags: usize, f: impl FnOnce()) -> Option<usize> {
     const RLIMIT_CORE: usize = 4;
     // The least limit that prevents a core file, also if core dumps go to a program.
     let no_core = [1u64; 2];
     // SAFETY: the child has a copy of this stack and runs `f`, which our caller answers for.
-    let pid = unsafe { syscall6(nr::__NR_clone, [0; 6]) };
+    let pid = unsafe { syscall6(nr::__NR_clone, args([flags])) };
     if pid == 0 {
         let limit = no_core.as_ptr().expose_provenance();
         if refused::spares(nr::__NR_prlimit64.into()) {
@@ -292,12 +317,14 @@ pub(crate) unsafe fn in_child(f: impl FnOnce()) -> bool {
             }
         }
     }
-    if pid < 0 {
-        return false;
-    }
+    usize::try_from(pid).ok()
+}
+
+/// Waits for the end of such a child; false if no call may be made that does.
+fn reap(pid: usize) -> bool {
+    const WALL: usize = 0x4000_0000;
     const P_PID: usize = 1;
     const WEXITED: usize = 4;
-    let pid = pid.cast_unsigned();
     let spared = |call: &(u32, [usize; 6])| refused::spares(call.0.into());
     let waits = [
         (nr::__NR_wait4, args([pid, 0, WALL])),

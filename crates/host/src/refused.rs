@@ -26,7 +26,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use crate::process_lock::ProcessLock;
 use crate::sys::{nr, syscall6};
 use crate::user;
-use calls::{OPTIONAL, bad};
+use calls::{NEEDED, OPTIONAL, WAITS, bad, wrong};
 pub use known::Refusal;
 use shared::{N, Shared};
 use softring_uapi::errno::{Errno, check};
@@ -81,7 +81,8 @@ pub fn is<const NR: u32>() -> bool {
     }
 }
 
-/// Returns whether the known filters let call `nr` be made. Makes no call.
+/// Returns whether the known filters let call `nr` be made, and no child was killed for it. Makes
+/// no call.
 pub fn spares(nr: i64) -> bool {
     u32::try_from(nr).is_ok_and(|nr| !known::refuse(nr))
 }
@@ -286,37 +287,19 @@ fn record_known() {
 
 const SIGPROCMASK: i64 = nr::__NR_rt_sigprocmask as i64;
 
-/// Calls that each ring of ours needs, and that have no substitute. `true`: no ring can be made
-/// even if the call is only answered with an error.
-const NEEDED: &[(&str, u32, bool)] = &[
-    ("rt_sigprocmask", nr::__NR_rt_sigprocmask, true),
-    ("rt_sigaction", nr::__NR_rt_sigaction, false),
-    ("rt_sigpending", nr::__NR_rt_sigpending, false),
-    ("getpid", nr::__NR_getpid, true),
-    ("gettid", nr::__NR_gettid, true),
-    ("geteuid", nr::__NR_geteuid, false),
-    ("getegid", nr::__NR_getegid, false),
-    ("futex", nr::__NR_futex, true),
-    ("mmap", nr::__NR_mmap, true),
-    ("munmap", nr::__NR_munmap, false),
-    ("mprotect", nr::__NR_mprotect, false),
-    ("openat", nr::__NR_openat, false),
-    ("newfstatat", nr::__NR_newfstatat, false),
-    ("lseek", nr::__NR_lseek, false),
-    ("read", nr::__NR_read, false),
-    ("write", nr::__NR_write, false),
-    ("fcntl", nr::__NR_fcntl, false),
-    ("close", nr::__NR_close, false),
-    ("clock_gettime", nr::__NR_clock_gettime, false),
-];
 const NOT: u8 = u8::MAX;
+/// Value of [`BARRED`] if a policy kills for both of [`WAITS`].
+const NO_WAIT: u8 = NOT - 1;
 static BARRED: AtomicU8 = AtomicU8::new(NOT);
 
-/// Returns a call that each ring of ours needs and that a known filter refuses. No ring can be made
-/// then, and nothing must be tried for one.
+/// Returns a call that each ring of ours needs, and that a known filter refuses, or a child was
+/// killed for. No ring can be made then, and nothing must be tried for one.
 pub fn barred() -> Option<(&'static str, Refusal)> {
-    let (name, nr, _) = NEEDED.get(usize::from(BARRED.load(Relaxed)))?;
-    Some((name, known::refusal(*nr, &[0; 6])?))
+    let (name, nr) = match BARRED.load(Relaxed) {
+        NO_WAIT => WAITS[0],
+        bar => NEEDED.get(usize::from(bar)).map(|(name, nr, _)| (*name, *nr))?,
+    };
+    Some((name, known::refusal(nr, &[0; 6]).unwrap_or(Refusal::Kills)))
 }
 
 /// Calls without which no ring of ours can be made or driven, each with its equivalents.
@@ -352,19 +335,27 @@ pub fn rings_are_unasked() -> bool {
 fn ask() {
     let unread = is_filtered() && UNREAD.any.load(Relaxed);
     let in_children = unread && crate::fork::is_spared() && !crate::fork::would_found_a_namespace();
+    if in_children && !try_needed() {
+        return RINGS.iter().for_each(|nr| leave_unasked(*nr));
+    }
     let asked = if in_children { ask_in_children() } else { 0 };
     for (i, (nr, args)) in OPTIONAL.iter().enumerate().skip(asked) {
         if known::refusal(*nr, args).is_some() {
             // Noted when the filter was installed.
         } else if unread && RINGS.contains(nr) {
-            UNASKED.store(true, Relaxed);
-            record(i, KILLS);
+            leave_unasked(*nr);
         } else if unread || *nr != nr::__NR_eventfd {
             // Without a filter, all kernels have eventfd(2) that have eventfd2(2). Other threads
             // and their children would see the descriptor.
             record(i, answer(i));
         }
     }
+}
+
+/// Has one of [`RINGS`] count as killing.
+fn leave_unasked(nr: u32) {
+    UNASKED.store(true, Relaxed);
+    index(nr).into_iter().for_each(|i| record(i, KILLS));
 }
 
 /// Records an answer. Killing outranks any other answer, and of two others the first stays.
@@ -374,6 +365,7 @@ fn record(i: usize, answer: u8) {
     }
     if answer == KILLS {
         ANSWERS[i].store(KILLS, Relaxed);
+        known::add_killing(OPTIONAL[i].0);
     } else {
         let _ = ANSWERS[i].compare_exchange(WORKS, answer, Relaxed, Relaxed);
     }
@@ -391,6 +383,54 @@ fn answer(i: usize) -> u8 {
             WORKS
         }
         _ => WORKS,
+    }
+}
+
+/// Has a child try the calls that wait for children, and those that each ring of ours needs. What a
+/// policy kills for bars rings of ours: see [`barred`]. Returns false if it kills for all
+/// calls that wait, so that no more children may be made.
+fn try_needed() -> bool {
+    // Valgrind knows no such child.
+    let shared = if crate::valgrind::runs() { None } else { Shared::new() };
+    let Some(found) = shared else { return true };
+    // Calls with a substitute are tried like all others with one.
+    let calls = || {
+        let needed = NEEDED.iter().map(|(_, nr, _)| *nr).filter(|nr| index(*nr).is_none());
+        WAITS.iter().map(|(_, nr)| *nr).chain(needed)
+    };
+    let mut first = 0;
+    loop {
+        let tries = || {
+            for (i, nr) in calls().enumerate().skip(first) {
+                found.trying.store(i as u8, Relaxed);
+                // SAFETY: arguments that change nothing.
+                unsafe { syscall6(nr, wrong(nr)) };
+            }
+            found.trying.store(N as u8, Relaxed);
+        };
+        // A child that is killed at once was trying nothing.
+        found.trying.store(N as u8, Relaxed);
+        let ended = || {
+            let at = usize::from(found.trying.load(Relaxed));
+            kills(calls().nth(at)?);
+            Some(at)
+        };
+        // SAFETY: makes system calls, and writes to memory that the child shares.
+        match unsafe { crate::fork::in_child_until(tries, ended) } {
+            Some(at) if at < WAITS.len() && crate::fork::is_spared() => first = at + 1,
+            Some(at) => return at >= WAITS.len(),
+            None => return true,
+        }
+    }
+}
+
+/// Records a call of [`try_needed`] that a policy kills for.
+fn kills(nr: u32) {
+    known::add_killing(nr);
+    let bar = NEEDED.iter().position(|(_, needed, _)| *needed == nr);
+    let no_wait = || (!crate::fork::is_spared()).then_some(NO_WAIT);
+    if let Some(bar) = bar.map(|bar| bar as u8).or_else(no_wait) {
+        BARRED.store(bar, Relaxed);
     }
 }
 
@@ -422,9 +462,10 @@ fn ask_in_children() -> usize {
         found.trying.store(next as u8, Relaxed);
         let tries = || {
             for i in next..N {
-                if i == RINGS.len() {
+                let masks = spares(nr::__NR_rt_sigprocmask.into());
+                if masks && i == RINGS.len() {
                     block_sigsys(true);
-                } else if i < RINGS.len() && TRAPS.load(Relaxed) {
+                } else if masks && i < RINGS.len() && TRAPS.load(Relaxed) {
                     block_sigsys(false);
                 }
                 found.trying.store(i as u8, Relaxed);
@@ -501,35 +542,4 @@ const O_CLOEXEC: usize = 0o2_000_000;
 const PR_GET_SECCOMP: usize = 21;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn probes_give_no_false_refusal() {
-        for (i, (nr, _)) in OPTIONAL.iter().enumerate() {
-            assert_eq!(index(*nr), Some(i), "{nr} stands there twice");
-            let known = answer(i);
-            // A call that the running kernel lacks (CONFIG_KCMP) is no fault of the table's.
-            assert!([WORKS, Errno::ENOSYS.0 as u8].contains(&known), "call {nr}: {known}");
-        }
-    }
-
-    #[test]
-    fn a_child_tries_deadly_calls() {
-        let ends = || {
-            // SAFETY: in a child, which is meant to end.
-            unsafe { syscall6(nr::__NR_kill, bad(syscall6(nr::__NR_getpid, [0; 6]) as usize, 9)) };
-        };
-        // SAFETY: only makes system calls.
-        assert!(unsafe { crate::fork::in_child(ends) });
-        assert_eq!(ask_in_children(), N);
-        assert!(!is_filtered() || crate::files::proc_text("/proc/self/status").is_some());
-    }
-
-    #[test]
-    fn a_missing_filter_is_not_read() {
-        assert!(read_filter(0).is_none());
-        let program = [0u64, 0];
-        assert!(read_filter((&raw const program).expose_provenance() as u64).is_none());
-    }
-}
+mod tests;

@@ -131,6 +131,13 @@ unsafe fn setup(a: &[usize; 6]) -> isize {
         }
     }
     learn();
+    // A child has found more than the known filters say.
+    if config::engine() != Engine::Kernel
+        && let Some((call, how)) = impossible()
+    {
+        // SAFETY: as above.
+        return unsafe { setup_without_ours(a, call, how) };
+    }
     let why = match config::engine() {
         Engine::User => Why::Asked,
         Engine::Kernel => {

@@ -41,7 +41,8 @@ pub(super) struct Filter {
     older: *const Filter,
 }
 
-/// Calls that the known filters refuse if all arguments are 0, one bit each, by number.
+/// Calls that the known filters refuse if all arguments are 0, and those that a child was killed
+/// for, one bit each, by number.
 static REFUSED: [AtomicU64; CALLS / 64] = [const { AtomicU64::new(0) }; CALLS / 64];
 /// Bound of the call numbers: more than there are.
 const CALLS: usize = 512;
@@ -112,6 +113,13 @@ pub(super) fn add(filter: Box<Filter>) {
         if refusal(nr as u32, &[0; 6]).is_some() {
             REFUSED[nr / 64].fetch_or(1 << (nr % 64), Relaxed);
         }
+    }
+}
+
+/// Adds a call that a filter kills for whose program is not known.
+pub(super) fn add_killing(nr: u32) {
+    if let Some(word) = REFUSED.get(nr as usize / 64) {
+        word.fetch_or(1 << (nr % 64), Relaxed);
     }
 }
 
