@@ -25,8 +25,13 @@ const LIBRARY: [Call; 8] = [
 ];
 
 /// Further calls of the library in a program with a dynamic loader: those of the C library's own
-/// functions, which it calls there.
-const DYNAMIC: [Call; 1] = [("getrandom", libc::SYS_getrandom, [0; 4])];
+/// functions, and calls that glibc's loader makes and musl's does not.
+const DYNAMIC: [Call; 4] = [
+    ("getrandom", libc::SYS_getrandom, [0; 4]),
+    ("prlimit64", libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as i64, 0, 0]),
+    ("newfstatat", libc::SYS_newfstatat, [libc::AT_FDCWD as i64, 0, 0, 0]),
+    ("pread64", libc::SYS_pread64, [-1, 0, 0, 0]),
+];
 
 /// Further calls of this command, its helper, and the library in a static program.
 const STATIC: [Call; 18] = [
