@@ -94,16 +94,43 @@ pub fn is_elf(path: &Path) -> bool {
     read.is_ok() && magic == MAGIC
 }
 
+/// The start of an ELF file.
+struct Head {
+    bits: u8,
+    little: bool,
+    machine: u16,
+    /// Offset, length and number of the program headers.
+    headers: (u64, usize, usize),
+}
+
+impl Head {
+    /// Reads the start; `None` if it is not ELF's, or damaged.
+    fn of(bytes: &[u8]) -> Option<Head> {
+        if bytes.len() < 52 || !bytes.starts_with(&MAGIC) {
+            return None;
+        }
+        // The kernel reads a file of its own machine without asking `e_ident`.
+        let as_ours = Fields { bytes, little: true };
+        let is_ours = as_ours.u16(18) == Some(OURS) && as_ours.u16(54) == Some(HEADER_64);
+        let bits = if is_ours || bytes[4] == 2 { 64 } else { 32 };
+        let little = is_ours || bytes[5] != 2;
+        let h = Fields { bytes, little };
+        let (at, size_at) = if bits == 64 { (32, 54) } else { (28, 42) };
+        let (size, count) = (usize::from(h.u16(size_at)?), usize::from(h.u16(size_at + 2)?));
+        let headers = (h.word(at, bits)?, size.min(256), count.min(MAX_HEADERS));
+        Some(Head { bits, little, machine: h.u16(18)?, headers })
+    }
+}
+
 /// Returns whether a file that begins with these bytes is ELF, and none of its program headers
 /// among them names a dynamic linker.
-pub fn begins_static(head: &[u8]) -> bool {
-    let fields = Fields { bytes: head, little: true };
-    let (Some(at), Some(count)) = (fields.word(32, 64), fields.u16(56)) else {
+pub fn begins_static(bytes: &[u8]) -> bool {
+    let Some(Head { little, headers: (at, size, count), .. }) = Head::of(bytes) else {
         return false;
     };
-    let header = |n| usize::try_from(at).ok()?.checked_add(usize::from(HEADER_64) * n);
-    let mut types = (0..count.into()).map_while(|n| fields.u32(header(n)?));
-    head.starts_with(&MAGIC) && types.all(|kind| kind != PT_INTERP)
+    let table = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
+    let mut types = table.chunks(size.max(1)).take(count);
+    types.all(|bytes| Fields { bytes, little }.u32(0) != Some(PT_INTERP))
 }
 
 /// Reads the headers. Returns `None` for a file that is not ELF, or is damaged (the kernel will say
@@ -111,22 +138,10 @@ pub fn begins_static(head: &[u8]) -> bool {
 pub fn read(file: &File) -> io::Result<Option<Elf>> {
     let mut head = [0; 64];
     let n = read_up_to(file, &mut head, 0)?;
-    if n < 52 || head[..4] != MAGIC {
-        return Ok(None);
-    }
-    // The kernel reads a file of its own machine without asking `e_ident`.
-    let as_ours = Fields { bytes: &head[..n], little: true };
-    let is_ours = as_ours.u16(18) == Some(OURS) && as_ours.u16(54) == Some(HEADER_64);
-    let bits = if is_ours || head[4] == 2 { 64 } else { 32 };
-    let little = is_ours || head[5] != 2;
-    let h = Fields { bytes: &head[..n], little };
-    let (phoff_at, size_at) = if bits == 64 { (32, 54) } else { (28, 42) };
-    let (Some(machine), Some(phoff), Some(size), Some(count)) =
-        (h.u16(18), h.word(phoff_at, bits), h.u16(size_at), h.u16(size_at + 2))
+    let Some(Head { bits, little, machine, headers: (phoff, size, count) }) = Head::of(&head[..n])
     else {
         return Ok(None);
     };
-    let (size, count) = (usize::from(size).min(256), usize::from(count).min(MAX_HEADERS));
     let mut table = vec![0; size * count];
     let n = read_up_to(file, &mut table, phoff)?;
     if n < table.len() {
