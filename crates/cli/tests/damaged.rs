@@ -56,12 +56,60 @@ fn damaged_files_are_refused_in_one_sentence() {
     let mut bytes = whole.to_vec();
     bytes[16] = 9;
     refused(&file(dir.path(), "type", &bytes), "Exec format error");
-    // The kernel takes a name of at most 4096 bytes for the dynamic linker's.
     let is_interp = |n: &usize| whole[SEGMENTS + n * SEGMENT] == INTERP;
     let interp = SEGMENTS + (0..13).find(is_interp).unwrap() * SEGMENT;
-    let mut bytes = whole.to_vec();
-    bytes[interp + 33] = 0x7f;
-    refused(&file(dir.path(), "long", &bytes), "cannot start");
+    let word = |at: usize| u64::from_le_bytes(whole[at..at + 8].try_into().unwrap());
+    let (at, len) = (word(interp + 8) as usize, word(interp + 32) as usize);
+    let named = |name: &str, path: &[u8], len: usize| {
+        let mut bytes = whole.to_vec();
+        bytes[at..at + path.len()].copy_from_slice(path);
+        bytes[interp + 32..interp + 40].copy_from_slice(&(len as u64).to_le_bytes());
+        file(dir.path(), name, &bytes)
+    };
+    // The kernel takes a name of at most 4096 bytes, with a NUL at its end.
+    let lengths = [("none", 0), ("open", len - 1), ("long", 4097), ("longer", 1 << 40)];
+    for (name, len) in lengths {
+        refused(&named(name, &[], len), "does not name its dynamic linker as it should");
+    }
+    refused(&named("empty", &[0], 1), "does not name its dynamic linker as it should");
+    for (name, path, code, what) in [
+        ("dir", &b"/tmp\0"[..], 126, "which is not a regular file"),
+        ("lost", b"/no/such\0", 127, "which does not exist here"),
+    ] {
+        let program = named(name, path, path.len());
+        assert!(Command::new(&program).output().is_err(), "the kernel runs {name}");
+        let o = run(&["--engine=user"], &program);
+        assert_eq!(o.status.code(), Some(code), "{name}: {}", text(&o.stderr));
+        assert!(text(&o.stderr).contains(what), "{name}: {}", text(&o.stderr));
+    }
+}
+
+/// The kernel reads 256 bytes of a `#!` line. Without a whole name there the file goes to the
+/// shell, as with execvp(3).
+#[test]
+fn long_interpreter_lines_are_read_as_by_the_kernel() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |n: usize| format!("{}bin/sh", "/".repeat(n - "bin/sh".len()));
+    let lines = [
+        path(253),
+        path(254),
+        path(300),
+        format!("/bin/sh {}", " ".repeat(300)),
+        format!("{} /bin/sh", " ".repeat(300)),
+        format!("/bin/sh -{}", "e".repeat(244)),
+    ];
+    for (n, line) in lines.iter().enumerate() {
+        let text = format!("#!{line}\nexit 7\n");
+        let script = file(dir.path(), &n.to_string(), text.as_bytes());
+        let mut shell = Command::new("sh");
+        let alone = shell.args(["-c", "exec \"$0\""]).arg(&script).output().unwrap();
+        for options in [&["--engine=kernel"][..], &["--engine=user"]] {
+            let o = run(options, &script);
+            let said = common::text(&o.stderr);
+            assert_eq!(o.status.code(), alone.status.code(), "{line:?}: {said}");
+            assert_eq!(o.status.code(), Some(7), "{line:?}: {said}");
+        }
+    }
 }
 
 #[test]

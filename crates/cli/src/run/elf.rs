@@ -1,9 +1,11 @@
 //! The fields of an ELF file that say whether a preload can reach the program in it.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Contents of an executable's headers.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,11 +15,38 @@ pub struct Elf {
     /// `e_machine`.
     pub machine: u16,
     /// PT_INTERP: the dynamic linker that the file asks for; a static program has none.
-    pub interp: Option<String>,
+    pub interp: Option<Interp>,
     /// Flag, true if there is something to be mapped (PT_LOAD).
     pub loads: bool,
     /// Flag, true if the program unpacks itself in place (UPX).
     pub packed: bool,
+}
+
+/// Name of a dynamic linker.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Interp {
+    Path(PathBuf),
+    /// A name that the kernel refuses: it is empty, too long or does not end with a NUL.
+    Damaged,
+}
+
+impl Interp {
+    /// Most bytes of a name with its NUL: `PATH_MAX`.
+    const MOST: usize = 4096;
+
+    /// Reads the name of so many bytes at an offset.
+    fn read(file: &File, offset: u64, len: u64) -> io::Result<Interp> {
+        let mut name = [0; Interp::MOST];
+        let room = usize::try_from(len).ok().and_then(|len| name.get_mut(..len));
+        let Some(name) = room else { return Ok(Interp::Damaged) };
+        let n = read_up_to(file, name, offset)?;
+        Ok(match name.split(|b| *b == 0).next() {
+            Some(path) if n == name.len() && name.ends_with(&[0]) && !path.is_empty() => {
+                Interp::Path(PathBuf::from(OsStr::from_bytes(path)))
+            }
+            _ => Interp::Damaged,
+        })
+    }
 }
 
 const MAGIC: [u8; 4] = *b"\x7fELF";
@@ -156,11 +185,8 @@ pub fn read(file: &File) -> io::Result<Option<Elf>> {
         }
         let (off_at, len_at) = if bits == 64 { (8, 32) } else { (4, 16) };
         if let (Some(off), Some(len)) = (p.word(off_at, bits), p.word(len_at, bits)) {
-            let mut path = vec![0; usize::try_from(len).unwrap_or(0).min(4096)];
-            let n = read_up_to(file, &mut path, off)?;
-            path.truncate(n);
-            let end = path.iter().position(|&b| b == 0).unwrap_or(path.len());
-            interp = Some(String::from_utf8_lossy(&path[..end]).into_owned());
+            // The kernel takes the first.
+            interp = interp.or(Some(Interp::read(file, off, len)?));
         }
     }
     let (mut mark, after) = ([0; 4], phoff.saturating_add(table.len() as u64 + 4));
@@ -202,7 +228,8 @@ mod tests {
         let elf = read(&File::open("/proc/self/exe").unwrap()).unwrap().unwrap();
         assert_eq!((elf.bits, elf.machine), (64, OURS));
         let is_static = cfg!(target_feature = "crt-static");
-        assert!(elf.interp.map_or(is_static, |i| i.starts_with("/lib")));
+        let is_loader = |i| matches!(i, Interp::Path(path) if path.starts_with("/"));
+        assert!(elf.interp.map_or(is_static, is_loader));
     }
 
     #[test]

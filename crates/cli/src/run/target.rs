@@ -1,7 +1,7 @@
 //! Checks of a program before it is started: whether it can run here, and whether the preload can
 //! reach it.
 
-use super::elf::{self, Elf};
+use super::elf::{self, Elf, Interp};
 use crate::child::{self, Isolated};
 use crate::fail;
 use crate::files::{self, Status};
@@ -44,6 +44,9 @@ pub fn kills(path: &Path, call: &str) -> Trouble {
         hint: "have the policy allow the call, or start the program alone".into(),
     }
 }
+
+/// Bytes of a file in which the kernel reads the name of its interpreter (`BINPRM_BUF_SIZE`).
+const HEAD: usize = 256;
 
 /// Most interpreters of scripts that the kernel follows.
 const MAX_SCRIPTS: u32 = 4;
@@ -143,11 +146,10 @@ fn check_elf(path: &Path, elf: &Elf, found: &mut Vec<Trouble>) {
         return found.push(Trouble::Foreign { what, hint });
     }
     match &elf.interp {
-        Some(interp) if files::exists(Path::new(interp)) => {}
-        Some(interp) => {
-            let what =
-                format!("{name} needs the dynamic linker {interp}, which does not exist here");
-            found.push(missing(what, "install the C library that the program was built for"));
+        Some(Interp::Path(interp)) => check_interp(path, interp, found),
+        Some(Interp::Damaged) => {
+            let what = format!("{name} does not name its dynamic linker as it should (PT_INTERP)");
+            found.push(damaged(what, "get a whole copy of the file; readelf -l tells what it is"));
         }
         None if is_loader(path) => {}
         None if elf.packed => {
@@ -164,6 +166,22 @@ fn check_elf(path: &Path, elf: &Elf, found: &mut Vec<Trouble>) {
                 true => Trouble::Static { what, hint },
                 false => Trouble::Unreachable { what, hint },
             });
+        }
+    }
+}
+
+/// Checks the dynamic linker of a program.
+fn check_interp(path: &Path, interp: &Path, found: &mut Vec<Trouble>) {
+    let needs = format!("{} needs the dynamic linker {}, which", path.display(), interp.display());
+    match files::status(interp) {
+        Ok(meta) if meta.is_file() => {}
+        Ok(_) => {
+            let hint = "link the program with the path of a dynamic linker";
+            found.push(fatal(format!("{needs} is not a regular file"), hint));
+        }
+        Err(_) => {
+            let hint = "install the C library that the program was built for";
+            found.push(missing(format!("{needs} does not exist here"), hint));
         }
     }
 }
@@ -231,9 +249,9 @@ fn check_script(
     scripts_left: u32,
     found: &mut Vec<Trouble>,
 ) {
-    let mut head = [0; 256];
+    let mut head = [0; HEAD];
     let n = elf::read_up_to(file, &mut head, 0).unwrap_or(0);
-    let Some((interp, arg)) = shebang(&head[..n]) else {
+    let Some((interp, arg)) = shebang(&head) else {
         // There is no header at all: the file goes to the shell, as with execvp(3) (see `exec`),
         // unless it is no text.
         if head[..n].contains(&0) {
@@ -267,9 +285,14 @@ fn check_script(
 }
 
 /// Returns the interpreter of a `#!` line, and the first word after it. A NUL ends the line, as in
-/// the kernel.
-fn shebang(head: &[u8]) -> Option<(PathBuf, Option<std::ffi::OsString>)> {
-    let line = head.strip_prefix(b"#!")?.split(|b| b"\n\0".contains(b)).next()?;
+/// the kernel; the kernel takes no interpreter whose name may go on behind the head.
+fn shebang(head: &[u8; HEAD]) -> Option<(PathBuf, Option<std::ffi::OsString>)> {
+    let text = head.strip_prefix(b"#!")?;
+    let line = text.split(|b| b"\n\0".contains(b)).next()?;
+    let blank = |b: &u8| b" \t".contains(b);
+    if line.len() == text.len() && !line.trim_ascii_start().iter().any(blank) {
+        return None;
+    }
     let mut words = line.split(|b| b" \t".contains(b)).filter(|w| !w.is_empty());
     let interp = PathBuf::from(OsStr::from_bytes(words.next()?));
     Some((interp, words.next().map(|w| OsStr::from_bytes(w).to_owned())))
@@ -339,13 +362,21 @@ mod tests {
 
     #[test]
     fn shebang_words() {
-        let words = |s: &str| shebang(s.as_bytes());
+        let words = |s: &str| {
+            let mut head = [0; HEAD];
+            head[..s.len().min(HEAD)].copy_from_slice(&s.as_bytes()[..s.len().min(HEAD)]);
+            shebang(&head)
+        };
         assert_eq!(words("#!/bin/sh"), Some(("/bin/sh".into(), None)));
         assert_eq!(
             words("#! /usr/bin/env  x y\nz"),
             Some(("/usr/bin/env".into(), Some("x".into())))
         );
         assert_eq!(words("#!/bin/sh\0x\n"), Some(("/bin/sh".into(), None)));
+        let long = |n: usize| format!("#!{}", "/".repeat(n - 2));
+        assert_eq!(words(&format!("{}\n", long(255))), Some((long(255)[2..].into(), None)));
+        assert_eq!(words(&format!("{}\n", long(256))), None);
+        assert!(words(&format!("#!/bin/sh {}\n", "x".repeat(300))).is_some());
         assert_eq!(words("#!\n"), None);
         assert_eq!(words("plain"), None);
     }
