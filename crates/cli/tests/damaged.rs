@@ -7,6 +7,7 @@ use common::{ME, text};
 use softring_testing::skipped;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -81,6 +82,34 @@ fn damaged_files_are_refused_in_one_sentence() {
         let o = run(&["--engine=user"], &program);
         assert_eq!(o.status.code(), Some(code), "{name}: {}", text(&o.stderr));
         assert!(text(&o.stderr).contains(what), "{name}: {}", text(&o.stderr));
+    }
+}
+
+/// A program that ends at its first instruction ends there, untouched.
+#[test]
+fn programs_that_cannot_begin_end_as_they_do_alone() {
+    const PF_R: u8 = 4;
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = exits(dir.path(), "whole", &[], "mov $231, %eax\nmov $7, %edi\nsyscall")
+    else {
+        return skipped!("no program can be built");
+    };
+    let whole = fs::read(&program).unwrap();
+    let (mut zero, mut far, mut no_code) = (whole.clone(), whole.clone(), whole.clone());
+    zero[24..32].fill(0);
+    far[24..32].copy_from_slice(&0x7000_0000_u64.to_le_bytes());
+    for header in 0..usize::from(whole[56]) {
+        no_code[64 + 56 * header + 4] = PF_R;
+    }
+    for (name, bytes) in [("zero", zero), ("far", far), ("no_code", no_code)] {
+        let program = file(dir.path(), name, &bytes);
+        let alone = Command::new(&program).output().unwrap().status;
+        assert_eq!(alone.signal(), Some(11), "{name}");
+        for options in [&["--engine=kernel"][..], &["--engine=user"], &["--deny"]] {
+            let o = run(options, &program);
+            let said = text(&o.stderr);
+            assert_eq!((o.status.signal(), &*said), (Some(11), ""), "{name} {options:?}");
+        }
     }
 }
 

@@ -34,6 +34,8 @@ impl Stopped {
             return Err(Error::OtherMode);
         }
         let mask = tracee.mask().map_err(trace("read the signal mask"))?;
+        // The word that the address lies in is on one page with it.
+        tracee.word(first.rip & !7).map_err(|_| Error::Faults)?;
         let text = tracee.word(first.rip).map_err(trace("read memory"))?;
         let stopped = Stopped { tracee, first, mask, text };
         let with_call = text & !SYSCALL_MASK | SYSCALL;
@@ -82,6 +84,8 @@ impl Stopped {
                 Stop::Exited => return Err(Error::Killed(name, 0)),
                 Stop::Stopped => until = Until::Continued,
                 stop @ (Stop::Call | Stop::Signal(libc::SIGSYS)) => return Ok(stop),
+                // Blocked as it is, only the instruction itself can raise it.
+                Stop::Signal(libc::SIGSEGV) => return Err(Error::Faults),
                 // SIGSTOP: all others are blocked.
                 Stop::Signal(other) => signal = other,
                 Stop::Exec | Stop::Other => {}

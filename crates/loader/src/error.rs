@@ -35,6 +35,9 @@ pub enum Error {
     OtherMode,
     /// The program's headers are in none of its segments, so its text cannot be found (`ld -N`).
     NoHeaders,
+    /// The program's first instruction is in no memory that may be executed: SIGSEGV ends the
+    /// program at once, with the library or without.
+    Faults,
     /// The program has more rights than whoever starts it.
     Secure,
 }
@@ -59,6 +62,7 @@ impl fmt::Display for Error {
             }
             Error::OtherMode => f.write_str("the program is not 64-bit code of this machine"),
             Error::NoHeaders => f.write_str("no segment holds its program headers (ld -N)"),
+            Error::Faults => f.write_str("its first instruction is in no memory of code"),
             Error::Secure => f.write_str("the program has more rights than who starts it"),
         }
     }

@@ -25,7 +25,8 @@ const TRACES: i32 = 0;
 /// than by execve(2) or exit(2).
 ///
 /// If the library could not be mapped, the helper asks `failed` what the program is to do. `failed`
-/// runs in a copy of this process that has no other use than that.
+/// runs in a copy of this process that has no other use than that. A program that ends at its first
+/// instruction in any case does so untouched.
 ///
 /// # Errors
 /// This process cannot be traced.
@@ -147,6 +148,10 @@ fn becomes_program(tracee: Tracee) -> bool {
 
 /// Maps the library into the program, and lets it go.
 fn load(tracee: Tracee, library: &Library, failed: impl FnOnce(&Error) -> Otherwise) {
+    let failed = |e: &Error| match e {
+        Error::Faults => Otherwise::Untouched,
+        _ => failed(e),
+    };
     let program = match Stopped::new(tracee) {
         Ok(program) => program,
         Err(e) => {
