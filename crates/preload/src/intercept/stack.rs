@@ -85,6 +85,40 @@ macro_rules! thread_pointer {
 }
 pub(crate) use thread_pointer;
 
+/// Loads the address of the first block of a list into rax: the list that has the block of the
+/// thread whose pointer is in rdx, if that thread has one. 0: the list is empty. Changes rcx.
+macro_rules! first_block {
+    () => {
+        concat!(
+            "imul rcx, rdx, {factor}\n",
+            "shr rcx, 32\n",
+            "and ecx, {last}\n",
+            "lea rax, [rip + {heads}]\n",
+            "mov rax, [rax + 8 * rcx]\n",
+        )
+    };
+}
+pub(crate) use first_block;
+
+/// Finds the block of the thread whose pointer is in rdx. Out: rax, its address; 0: it has none.
+/// Changes rcx.
+macro_rules! block {
+    () => {
+        concat!(
+            $crate::intercept::stack::first_block!(),
+            "95:\n",
+            "test rax, rax\n",
+            "jz 96f\n",
+            "cmp [rax], rdx\n",
+            "je 96f\n",
+            "mov rax, [rax + {next}]\n",
+            "jmp 95b\n",
+            "96:\n",
+        )
+    };
+}
+pub(super) use block;
+
 /// Changes to our stack if the caller's may be too small. In: a frame at rbp that keeps all
 /// registers which are not free; the number in r11; `flag`, the offset of a word in the frame that
 /// is 0, and becomes the upper end of the stack that is changed to. Goes to label 94 if the call is
@@ -93,11 +127,7 @@ macro_rules! enter_stack {
     ($flag:literal) => {
         concat!(
             $crate::intercept::stack::thread_pointer!(),
-            "imul rcx, rdx, {factor}\n",
-            "shr rcx, 32\n",
-            "and ecx, {last}\n",
-            "lea rax, [rip + {heads}]\n",
-            "mov rax, [rax + 8 * rcx]\n",
+            $crate::intercept::stack::first_block!(),
             "test rax, rax\n",
             "je 93f\n",
             "cmp [rax], rdx\n",
@@ -184,19 +214,7 @@ unsafe extern "C" fn find_block() {
     naked_asm!(
         ".cfi_startproc",
         thread_pointer!(),
-        "imul rcx, rdx, {factor}",
-        "shr rcx, 32",
-        "and ecx, {last}",
-        "lea rax, [rip + {heads}]",
-        "mov rax, [rax + 8 * rcx]",
-        "2:",
-        "test rax, rax",
-        "jz 3f",
-        "cmp [rax], rdx",
-        "je 3f",
-        "mov rax, [rax + {next}]",
-        "jmp 2b",
-        "3:",
+        block!(),
         "ret",
         ".cfi_endproc",
         program = sym PROGRAM,
