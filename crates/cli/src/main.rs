@@ -45,7 +45,7 @@ use std::ffi::OsString;
 #[cfg_attr(test, allow(dead_code, reason = "tests have a main of their own"))]
 fn softring(args: Vec<OsString>) -> u8 {
     // Nothing may be changed that the program would inherit.
-    if args.get(1).is_some_and(|word| word == run::launch::WORD) {
+    if args.get(1).is_some_and(|word| run::launch::is_word(word)) {
         return run::launch::command(&args[2..]);
     }
     // Rust's start-up does this, too.

@@ -17,6 +17,7 @@ pub mod files;
 pub mod fork;
 pub mod handlers;
 pub mod initial;
+pub mod launch;
 pub mod limits;
 pub mod lock;
 pub mod math;

@@ -23,14 +23,13 @@ use crate::raw::raw;
 use core::ffi::c_char;
 use core::fmt::Write;
 use core::ptr::null;
+use softring_host::launch;
 
 type Path = *const c_char;
 type Strings = *const Path;
 
 /// Strings before the program's own arguments.
 const BEFORE: usize = 7;
-/// Letter before the number of a descriptor that the program is not to have.
-const DUPLICATE: char = 'd';
 
 /// Returns whether the command is known, and may be started.
 pub fn is_possible() -> bool {
@@ -78,7 +77,7 @@ impl Launch {
         let to = at.wrapping_add(size_of::<Words>()).cast::<Path>();
         let to_envp = to.wrapping_add(BEFORE + args + 1);
         let tell: Path = if tell { c"1" } else { c"0" }.as_ptr();
-        let before = [c"softring".as_ptr(), c"launch".as_ptr(), own().as_ptr(), tell];
+        let before = [c"softring".as_ptr(), launch::WORD.as_ptr(), own().as_ptr(), tell];
         let before = before.into_iter().chain(words.pointers());
         // SAFETY: as above; both of the program's arrays had so many strings, and end with null.
         unsafe {
@@ -150,7 +149,7 @@ impl Words {
         }
         // SAFETY: numbers.
         let duplicate = unsafe { raw!(libc::SYS_fcntl, fd, libc::F_DUPFD, 0) } as i32;
-        write!(self.dir, "{DUPLICATE}{duplicate}").ok()?;
+        write!(self.dir, "{}{duplicate}", launch::DUPLICATE).ok()?;
         (duplicate >= 0).then_some(duplicate)
     }
 
@@ -225,6 +224,6 @@ fn closes_on_exec(fd: i32) -> Option<bool> {
 
 /// Returns a string of an environment, LD_PRELOAD without its first letter.
 fn without_preload(string: Path) -> Path {
-    let is_preload = after(string.expose_provenance() as u64, b"LD_PRELOAD=").is_some();
+    let is_preload = after(string.expose_provenance() as u64, launch::PRELOAD.as_bytes()).is_some();
     if is_preload { string.wrapping_add(1) } else { string }
 }
