@@ -1,23 +1,12 @@
 /* Cancels threads in cancellation points, and uses rings by the functions that are such points. */
-#define _GNU_SOURCE
-#include <errno.h>
+#include "check.h"
 #include <fcntl.h>
 #include <linux/io_uring.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
-
-#define CHECK(what)                                                      \
-    do {                                                                 \
-        if (!(what)) {                                                   \
-            printf("line %d: %s (errno %d)\n", __LINE__, #what, errno);  \
-            return 1;                                                    \
-        }                                                                \
-    } while (0)
 
 static int both[2];
 

@@ -1,25 +1,13 @@
 /* Threads that use a ring and end. The first argument names what. */
-#define _GNU_SOURCE
-#include <errno.h>
+#include "check.h"
 #include <fcntl.h>
 #include <linux/io_uring.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
-
-#define CHECK(what)                                                      \
-    do {                                                                 \
-        if (!(what)) {                                                   \
-            printf("line %d: %s (errno %d)\n", __LINE__, #what, errno);  \
-            fflush(stdout);                                              \
-            _exit(1);                                                    \
-        }                                                                \
-    } while (0)
 
 struct ring {
     struct io_uring_params p;

@@ -36,7 +36,8 @@ pub fn build_by(
     let (file, to) = (dir.join("source.c"), dir.join(name));
     fs::write(&file, source).unwrap();
     let mut cc = Command::new(compiler);
-    match cc.args(["-w", "-O1", "-o"]).arg(&to).arg(&file).args(how).output() {
+    cc.args(["-w", "-O1", "-I", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common"), "-o"]);
+    match cc.arg(&to).arg(&file).args(how).output() {
         Ok(o) if o.status.success() => return Some(to),
         Ok(o) => skipped!("{compiler} {how:?}: {}", text(&o.stderr)),
         Err(e) => skipped!("{compiler}: {e}"),

@@ -1,27 +1,16 @@
 /* Polls a ring by each function of the C library, also by a duplicate of its descriptor. With
  * BY_NUMBER by syscall(2), too. */
-#define _GNU_SOURCE
-#include <errno.h>
+#include "check.h"
 #include <fcntl.h>
 #include <linux/io_uring.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
-#include <unistd.h>
-
-#define CHECK(what)                                                      \
-    do {                                                                 \
-        if (!(what)) {                                                   \
-            printf("line %d: %s (errno %d)\n", __LINE__, #what, errno);  \
-            return 1;                                                    \
-        }                                                                \
-    } while (0)
 
 static struct io_uring_params p;
 static struct io_uring_sqe *sqes;

@@ -1,27 +1,15 @@
 /* What a C library does to the threads that it knows, while there are threads behind a ring: a
  * worker waits in a read of a pipe, and an SQ thread polls. The first argument names what. */
-#define _GNU_SOURCE
-#include <errno.h>
+#include "check.h"
 #include <fcntl.h>
 #include <linux/io_uring.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#define CHECK(what)                                                      \
-    do {                                                                 \
-        if (!(what)) {                                                   \
-            printf("line %d: %s (errno %d)\n", __LINE__, #what, errno);  \
-            fflush(stdout);                                              \
-            _exit(1);                                                    \
-        }                                                                \
-    } while (0)
 
 static struct io_uring_params p;
 static struct io_uring_sqe *sqes;
