@@ -17,21 +17,12 @@ usage: ci/containers.sh [--quick] [--dist DIR]
 EOF
 }
 
-DIST=$TOP/dist/out
-option() {
-    case $1 in
-        --dist) DIST=$(realpath "$(argument "${@:1:2}")") || exit; TOOK=2 ;;
-        *) return 1 ;;
-    esac
-}
-options "$@"
-[ "$(id -u)" = 0 ] || die 'a check of containers with root needs root'
+packed "$@"
 need podman:podman runc:runc newuidmap:uidmap catatonit:catatonit fio:fio qemu-img:qemu-utils \
     cc:gcc /usr/include/liburing.h:liburing-dev mmdebstrap:mmdebstrap python3:python3
 command -v node >/dev/null || die 'node (20 or newer) is not installed'
 scratch containers
 chmod 755 "$SCRATCH"
-is_packed
 VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' "$TOP/Cargo.toml" | head -n 1)
 RECIPES=$TOP/examples/containers
 FAILED=0 PASSED=0 SKIPPED=0

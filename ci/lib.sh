@@ -43,11 +43,6 @@ options() {
     done
 }
 
-# is_packed  fails unless ci/package.sh has packed something in DIST.
-is_packed() {
-    [ -s "$DIST/SHA256SUMS" ] || die "nothing is packed in $DIST; run 'make dist'"
-}
-
 # wanted NAME  tells whether a row of this name is to run, by the words of --only.
 wanted() {
     local word
@@ -74,19 +69,19 @@ judge() {
     FAILED=${FAILED:--}
 }
 
-# packed ARG…  reads the options of checks of packages in roots (--dist DIR, --help) into DIST.
+# packed ARG…  reads the options of checks of packages, which need root: those of `options`, and
+# --dist DIR into DIST, where ci/package.sh must have packed something.
 packed() {
     DIST=$TOP/dist/out
-    while [ $# -gt 0 ]; do
+    option() {
         case $1 in
-            --dist) DIST=$(realpath "$(argument "${@:1:2}")") || exit; shift ;;
-            -h | --help) usage; exit 0 ;;
-            *) usage >&2; exit 2 ;;
+            --dist) DIST=$(realpath "$(argument "${@:1:2}")") || exit; TOOK=2 ;;
+            *) return 1 ;;
         esac
-        shift
-    done
-    [ "$(id -u)" = 0 ] || die 'roots can only be entered by root'
-    is_packed
+    }
+    options "$@"
+    [ "$(id -u)" = 0 ] || die 'roots and containers can only be entered by root'
+    [ -s "$DIST/SHA256SUMS" ] || die "nothing is packed in $DIST; run 'make dist'"
 }
 
 as_root() {

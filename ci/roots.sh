@@ -17,16 +17,7 @@ END
 }
 
 SUITES='bookworm bullseye focal bionic xenial'
-DIST=$TOP/dist/out
-option() {
-    case $1 in
-        --dist) DIST=$(realpath "$(argument "${@:1:2}")") || exit; TOOK=2 ;;
-        *) return 1 ;;
-    esac
-}
-options "$@"
-[ "$(id -u)" = 0 ] || die 'roots can only be entered by root'
-is_packed
+packed "$@"
 kernel_has_uring || die 'the kernel has no io_uring to compare with'
 ROOTS=${CARGO_TARGET_DIR:-$TOP/target}/roots
 INCLUDE=fio,gcc,make,libc6-dev
