@@ -263,32 +263,34 @@ pub(crate) fn would_found_a_namespace() -> bool {
     own.is_some() && own != childrens
 }
 
-/// Runs `f`, which only makes system calls, in a child, and waits for its end. The program does not
-/// see that child: it ends without a signal, and only `__WALL` finds it. Returns false if no child
-/// can be made. The caller has signals blocked.
+/// A child that has ended.
+#[must_use]
+pub(crate) struct Ended(Option<usize>);
+
+impl Ended {
+    /// Reaps the child, by a call that waits for one.
+    pub(crate) fn reap(self) {
+        self.0.map(reap);
+    }
+}
+
+/// Runs `f`, which only makes system calls, in a child; returns when the child has ended, or `None`
+/// if no child can be made. The program does not see that child: it ends without a signal, and only
+/// `__WALL` finds it. The caller has signals blocked.
 ///
 /// # Safety
 /// `f` is sound in a child of a process with threads: it takes no lock, and allocates nothing.
-pub(crate) unsafe fn in_child(f: impl FnOnce()) -> bool {
-    // SAFETY: the caller's.
-    unsafe { start(0, f) }.is_some_and(reap)
-}
-
-/// Does the same, and calls `ended` when the child has ended, before any call that waits for it.
-/// Returns the answer of `ended`; `None` if no child can be made.
-///
-/// # Safety
-/// As for [`in_child`].
-pub(crate) unsafe fn in_child_until<T>(
-    f: impl FnOnce(),
-    ended: impl FnOnce() -> Option<T>,
-) -> Option<T> {
+pub(crate) unsafe fn in_child(f: impl FnOnce()) -> Option<Ended> {
     const VFORK: usize = 0x4000;
-    // SAFETY: the caller's. The child has memory of its own.
-    let child = unsafe { start(VFORK, f) }?;
-    let answer = ended();
-    reap(child);
-    answer
+    if crate::valgrind::runs() {
+        // Valgrind knows no child with memory of its own that this thread waits for.
+        // SAFETY: the caller's.
+        let child = unsafe { start(0, f) }?;
+        reap(child);
+        return Some(Ended(None));
+    }
+    // SAFETY: as above.
+    unsafe { start(VFORK, f) }.map(|child| Ended(Some(child)))
 }
 
 /// Starts a child that runs `f`; returns its number.

@@ -23,6 +23,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 
+use crate::fork::Ended;
 use crate::process_lock::ProcessLock;
 use crate::sys::{nr, syscall6};
 use crate::user;
@@ -335,10 +336,10 @@ pub fn rings_are_unasked() -> bool {
 fn ask() {
     let unread = is_filtered() && UNREAD.any.load(Relaxed);
     let in_children = unread && crate::fork::is_spared() && !crate::fork::would_found_a_namespace();
-    if in_children && !try_needed() {
+    let asked = if in_children { ask_in_children() } else { Some(0) };
+    let Some(asked) = asked else {
         return RINGS.iter().for_each(|nr| leave_unasked(*nr));
-    }
-    let asked = if in_children { ask_in_children() } else { 0 };
+    };
     for (i, (nr, args)) in OPTIONAL.iter().enumerate().skip(asked) {
         if known::refusal(*nr, args).is_some() {
             // Noted when the filter was installed.
@@ -386,45 +387,14 @@ fn answer(i: usize) -> u8 {
     }
 }
 
-/// Has a child try the calls that wait for children, and those that each ring of ours needs. What a
-/// policy kills for bars rings of ours: see [`barred`]. Returns false if it kills for all
-/// calls that wait, so that no more children may be made.
-fn try_needed() -> bool {
-    // Valgrind knows no such child.
-    let shared = if crate::valgrind::runs() { None } else { Shared::new() };
-    let Some(found) = shared else { return true };
-    // Calls with a substitute are tried like all others with one.
-    let calls = || {
-        let needed = NEEDED.iter().map(|(_, nr, _)| *nr).filter(|nr| index(*nr).is_none());
-        WAITS.iter().map(|(_, nr)| *nr).chain(needed)
-    };
-    let mut first = 0;
-    loop {
-        let tries = || {
-            for (i, nr) in calls().enumerate().skip(first) {
-                found.trying.store(i as u8, Relaxed);
-                // SAFETY: arguments that change nothing.
-                unsafe { syscall6(nr, wrong(nr)) };
-            }
-            found.trying.store(N as u8, Relaxed);
-        };
-        // A child that is killed at once was trying nothing.
-        found.trying.store(N as u8, Relaxed);
-        let ended = || {
-            let at = usize::from(found.trying.load(Relaxed));
-            kills(calls().nth(at)?);
-            Some(at)
-        };
-        // SAFETY: makes system calls, and writes to memory that the child shares.
-        match unsafe { crate::fork::in_child_until(tries, ended) } {
-            Some(at) if at < WAITS.len() && crate::fork::is_spared() => first = at + 1,
-            Some(at) => return at >= WAITS.len(),
-            None => return true,
-        }
-    }
+/// Returns the calls that bar rings of ours if a policy kills for them. Those with a substitute are
+/// tried like all others with one.
+fn bars() -> impl Iterator<Item = u32> {
+    let needed = NEEDED.iter().map(|(_, nr, _)| *nr).filter(|nr| index(*nr).is_none());
+    WAITS.iter().map(|(_, nr)| *nr).chain(needed)
 }
 
-/// Records a call of [`try_needed`] that a policy kills for.
+/// Records a call of [`bars`] that a policy kills for.
 fn kills(nr: u32) {
     known::add_killing(nr);
     let bar = NEEDED.iter().position(|(_, needed, _)| *needed == nr);
@@ -453,39 +423,60 @@ fn block_sigsys(block: bool) {
     unsafe { syscall6(nr::__NR_rt_sigprocmask, args) };
 }
 
-/// Has children try all calls: when one is killed, the next child goes on. Returns how many were
-/// tried: fewer than all if no process can be made.
-fn ask_in_children() -> usize {
-    let Some(found) = Shared::new() else { return 0 };
-    let mut next = 0;
-    while next < N {
-        found.trying.store(next as u8, Relaxed);
+/// Has children try the calls of [`bars`], and then all of [`OPTIONAL`]: when one is killed, the
+/// next child goes on. Returns how many of the latter were tried: fewer than all if no process can
+/// be made, `None` if a policy kills for the calls that wait for one.
+fn ask_in_children() -> Option<usize> {
+    let Some(found) = Shared::new() else { return Some(0) };
+    let barring = bars().count();
+    let (mut next, mut unreaped) = (0, None);
+    while next < barring + N {
         let tries = || {
-            for i in next..N {
-                let masks = spares(nr::__NR_rt_sigprocmask.into());
-                if masks && i == RINGS.len() {
-                    block_sigsys(true);
-                } else if masks && i < RINGS.len() && TRAPS.load(Relaxed) {
-                    block_sigsys(false);
-                }
-                found.trying.store(i as u8, Relaxed);
-                found.answers[i].store(answer(i), Relaxed);
+            for (at, nr) in bars().enumerate().skip(next) {
+                found.trying.store(at as u8, Relaxed);
+                // SAFETY: arguments that change nothing.
+                unsafe { syscall6(nr, wrong(nr)) };
             }
-            found.trying.store(N as u8, Relaxed);
+            for i in next.saturating_sub(barring)..N {
+                found.trying.store((barring + i) as u8, Relaxed);
+                try_in_child(i, &found.answers[i]);
+            }
+            found.trying.store((barring + N) as u8, Relaxed);
         };
+        found.trying.store(next as u8, Relaxed);
         // SAFETY: makes system calls, and writes to memory that the child shares.
-        if !unsafe { crate::fork::in_child(tries) } {
-            break;
-        }
+        let Some(child) = (unsafe { crate::fork::in_child(tries) }) else { break };
         let at = usize::from(found.trying.load(Relaxed));
-        if at < N {
-            found.answers[at].store(KILLS, Relaxed);
+        match at.checked_sub(barring) {
+            None => bars().nth(at).into_iter().for_each(kills),
+            Some(i) if i < N => found.answers[i].store(KILLS, Relaxed),
+            Some(_) => {}
+        }
+        if !crate::fork::is_spared() {
+            return None;
         }
         next = at + 1;
+        if at == 0 {
+            // Nobody knows yet whether the second of the calls that wait works.
+            unreaped = Some(child);
+        } else {
+            [Some(child), unreaped.take()].into_iter().flatten().for_each(Ended::reap);
+        }
     }
-    let answers = found.answers.iter().enumerate().take(next);
+    let tried = next.saturating_sub(barring).min(N);
+    let answers = found.answers.iter().enumerate().take(tried);
     answers.for_each(|(i, a)| record(i, a.load(Relaxed)));
-    next.min(N)
+    Some(tried)
+}
+
+/// Tries a call of [`OPTIONAL`] in a child. Only for [`RINGS`], which come first, does a handler of
+/// ours answer traps.
+fn try_in_child(i: usize, found: &AtomicU8) {
+    if spares(SIGPROCMASK) && i <= RINGS.len() {
+        let handled = i < RINGS.len() && TRAPS.load(Relaxed);
+        block_sigsys(!handled);
+    }
+    found.store(answer(i), Relaxed);
 }
 
 /// Reads the filter of a `struct sock_fprog`; `None` if the kernel would not take it.
