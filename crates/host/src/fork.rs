@@ -18,7 +18,6 @@ use crate::os::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 use crate::refused;
 use crate::sys::{args, nr, sys, syscall6};
-use crate::time::Clock;
 use softring_uapi::errno::{self, Errno};
 
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
@@ -176,10 +175,14 @@ pub fn end_bare() {
 /// this thread in turn, so it has an end.
 #[cold]
 fn wait_for_bare() {
-    const LONGEST: u64 = 1_000_000_000;
-    let end = Clock::Monotonic.now() + LONGEST;
-    while FORKS.bare.load(SeqCst) > BARE.get() && Clock::Monotonic.now() < end {
-        crate::threads::yield_now();
+    /// Half a second and more.
+    const TIMES: u32 = 1 << 20;
+    for _ in 0..TIMES {
+        if FORKS.bare.load(SeqCst) <= BARE.get() {
+            return;
+        }
+        // SAFETY: no arguments.
+        unsafe { sys!(__NR_sched_yield) };
     }
 }
 

@@ -450,7 +450,7 @@ pub(crate) struct Completion {
     pub(crate) eventfd: Option<EventFd>,
     /// The eventfd that represents the ring where the program polls it, by its first number.
     pub(crate) poll_fd: Option<i32>,
-    /// Whether that eventfd is readable, as far as this process knows.
+    /// State of that eventfd, true if it is readable, as far as this process knows.
     pub(crate) signalled: Option<bool>,
     /// Number of times that waiters were woken: each is an edge to an epoll set. Wraps.
     pub(crate) wakes: u32,
