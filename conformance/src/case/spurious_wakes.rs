@@ -134,16 +134,25 @@ fn urgent_receive_shutdown(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
+/// Fills a unix stream, and starts `n` requests that wait for room there; their `user_data` is 1.
+fn waiting_for_room(
+    cx: &mut Cx,
+    (setup, opcode, n): (u32, u8, usize),
+) -> Result<(Ring, UnixStream, UnixStream), Stop> {
+    static DATA: [u8; 4096] = [b'x'; 4096];
+    let mut ring = cx.ring(8, setup)?;
+    let (one, two) = UnixStream::pair()?;
+    fill(&one)?;
+    let waits = sqe::rw(opcode, one.as_raw_fd(), addr(&DATA), DATA.len(), 0);
+    cx.start(&mut ring, &vec![waits.ud(1); n]);
+    cx.quiet(&ring, "waits", 5);
+    Ok((ring, one, two))
+}
+
 fn unix_send_shutdown(cx: &mut Cx) -> Outcome {
     os::catch(libc::SIGPIPE, 0);
-    let data = [b'x'; 4096];
     for opcode in [IORING_OP_SEND, IORING_OP_WRITE] {
-        let mut ring = cx.ring(8, 0)?;
-        let (one, _two) = UnixStream::pair()?;
-        fill(&one)?;
-        let waits = sqe::rw(opcode, one.as_raw_fd(), addr(&data), data.len(), 0);
-        cx.start(&mut ring, &[waits.ud(1)]);
-        cx.quiet(&ring, "waits", 5);
+        let (mut ring, one, _two) = waiting_for_room(cx, (0, opcode, 1))?;
         one.shutdown(std::net::Shutdown::Write)?;
         note_cqes(cx, &mut ring, "shut");
     }
@@ -152,19 +161,12 @@ fn unix_send_shutdown(cx: &mut Cx) -> Outcome {
 
 fn unix_send_shut(cx: &mut Cx) -> Outcome {
     os::catch(libc::SIGPIPE, 0);
-    let data = [b'x'; 4096];
     for setup in [0, DEFER] {
         for opcode in [IORING_OP_SEND, IORING_OP_WRITE] {
             for by_ring in [false, true] {
-                let mut ring = cx.ring(8, setup)?;
-                let (one, _two) = UnixStream::pair()?;
-                fill(&one)?;
-                let fd = one.as_raw_fd();
-                let waits = sqe::rw(opcode, fd, addr(&data), data.len(), 0);
-                cx.start(&mut ring, &[waits.ud(1), waits.ud(1)]);
-                cx.quiet(&ring, "both wait", 5);
+                let (mut ring, one, _two) = waiting_for_room(cx, (setup, opcode, 2))?;
                 if by_ring {
-                    let end = sqe::op(IORING_OP_SHUTDOWN, fd).set(|s| s.len = 1);
+                    let end = sqe::op(IORING_OP_SHUTDOWN, one.as_raw_fd()).set(|s| s.len = 1);
                     cx.start(&mut ring, &[end.with(IOSQE_CQE_SKIP_SUCCESS)]);
                 } else {
                     one.shutdown(std::net::Shutdown::Write)?;
