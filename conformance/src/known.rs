@@ -58,6 +58,16 @@ pub const KNOWN: &[Known] = &[
         &[Op(IORING_OP_OPENAT), Op(IORING_OP_OPENAT2)],
     ),
     known(
+        "net_left::urgent_byte_taken",
+        "stops before an urgent byte that MSG_OOB has taken already",
+        &[Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG)],
+    ),
+    known(
+        "net_left::low_water",
+        "leaves fewer bytes of TCP data than the low-water mark",
+        &[Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG)],
+    ),
+    known(
         "spurious_wakes::urgent_receive_shutdown",
         "softring retries a RECV or RECVMSG that waits for an urgent byte",
         &[Op(IORING_OP_RECV), Op(IORING_OP_RECVMSG)],

@@ -210,6 +210,7 @@ families![
     conn,
     net,
     net_all,
+    net_left,
     net_msg,
     net_multi,
     net_polled,

@@ -124,13 +124,14 @@ impl Socket {
 
     /// Returns whether there is more after a receive (`msg_inq`); only some sockets tell. The end
     /// of a TCP stream counts as more, unless this side has shut down its receiving; a pending
-    /// reset that no call has reported yet is no end. `ended`: the receive has returned nothing, as
-    /// it does at an end, even in front of a reset.
+    /// reset that no call has reported yet is no end. An urgent byte at which a receive stops
+    /// counts, too, but makes the socket ready for urgent data only. `ended`: the receive has
+    /// returned nothing, as it does at an end, even in front of a reset.
     pub(crate) fn has_more(self, fd: i32, ended: bool) -> Option<bool> {
         match self {
             Socket::Tcp => {
-                let ready = sys::poll_now(fd, sys::POLLIN | POLLRDHUP);
-                let some = ready & sys::POLLIN != 0;
+                let ready = sys::poll_now(fd, sys::POLLIN | sys::POLLPRI | POLLRDHUP);
+                let some = ready & (sys::POLLIN | sys::POLLPRI) != 0;
                 Some(
                     some && (ready & POLLRDHUP == 0
                         || ((ready & POLLERR == 0 || ended) && !peer_goes_on(fd))

@@ -18,7 +18,7 @@ use crate::ring::message::Msg;
 use crate::ring::opdef::{Outcome, Try};
 use crate::ring::request::{Call, Finding, Net, OpState, Req, ReqFlags, Transfer};
 use alloc::boxed::Box;
-use softring_host::calls::{ReadPtr, UserPtr, sockets};
+use softring_host::calls::{ReadPtr, UserPtr, ioctl, sockets};
 use softring_host::sys;
 use softring_host::user::in_user;
 use softring_uapi::errno::{Errno, Result};
@@ -286,6 +286,8 @@ pub(crate) fn received(call: &mut Call, outcome: Outcome) -> Outcome {
         _ if call.found == Finding::Failed => None,
         // Nor does a receive of urgent data (`unix_stream_recv_urg`).
         Socket::UnixStream if urgent => None,
+        // The byte stays in the stream, where it is no longer announced.
+        Socket::Tcp if urgent && ioctl::is_at_mark(fd) == Ok(true) => Some(true),
         socket => socket.has_more(fd, n == 0),
     };
     if more == Some(false) && n > 0 && is_plain_recv(call) {

@@ -26,6 +26,18 @@ pub fn queued(fd: i32, queue: Queue) -> Result<i32> {
     check(unsafe { sys!(__NR_ioctl, fd, queue as u32, to) }).map(|_| bytes)
 }
 
+/// Returns whether the next byte of a stream is urgent.
+///
+/// # Errors
+/// As ioctl(2).
+pub fn is_at_mark(fd: i32) -> Result<bool> {
+    const SIOCATMARK: u32 = 0x8905;
+    let mut there = 0i32;
+    let to = (&raw mut there).expose_provenance();
+    // SAFETY: the request writes an int, which is ours.
+    check(unsafe { sys!(__NR_ioctl, fd, SIOCATMARK, to) }).map(|_| there != 0)
+}
+
 /// Returns whether the file is a terminal.
 pub fn is_terminal(fd: i32) -> bool {
     const TCGETS: u32 = 0x5401;
