@@ -1,9 +1,10 @@
 //! Retried requests: an attempt would block, the request waits for readiness, and is issued again.
 
 use super::net::{pair, recv, send};
+use super::net_msg::{give, hdr, part, take};
 use super::prelude::*;
 use libc::MSG_WAITALL;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
@@ -23,6 +24,7 @@ pub const CASES: &[Case] = &[
     any_order!("reissue", timeout_stays, [Op(IORING_OP_LINK_TIMEOUT)], "a linked timeout keeps running while its request is reissued"),
     any_order!("reissue", returns_buffer, [Sqe(IOSQE_BUFFER_SELECT)], "an armed request returns its selected buffer"),
     any_order!("reissue", retry_limit, [Op(IORING_OP_RECV)], "a request that wakes too often without success still ends"),
+    any_order!("reissue", retry_limit_of_messages, [Op(IORING_OP_SENDMSG), Op(IORING_OP_RECVMSG)], "a message that wakes too often ends with a part on an O_NONBLOCK socket"),
     case!("reissue", many_sockets, [Op(IORING_OP_RECV)], "more than 10,000 sockets wait, and each gets its data"),
 ];
 
@@ -302,6 +304,52 @@ fn retry_limit(cx: &mut Cx) -> Outcome {
         cx.reap(&mut ring, "all of it", &[(1, LEN as i32)]);
         let got = std::hint::black_box(&buf);
         cx.holds("in order", got.iter().enumerate().all(|(i, b)| *b == i as u8));
+    }
+    Ok(())
+}
+
+/// Receives a byte at a time, and sends what there is room for. Behind the last of these waits the
+/// kernel's worker makes an attempt, for which a message asks the file whether it waits.
+fn retry_limit_of_messages(cx: &mut Cx) -> Outcome {
+    const WAITS: usize = 127;
+    let (big, mut room) = (vec![0; 2 << 20], vec![0; 1 << 16]);
+    for (flags, blocks) in [(0, false), (DEFER, false), (0, true)] {
+        for sends in [false, true] {
+            let mut ring = cx.ring(8, flags)?;
+            let (mut one, two) = UnixStream::pair()?;
+            two.set_nonblocking(!blocks)?;
+            cx.is("room", os::set_socket(two.as_raw_fd(), libc::SO_SNDBUF, 4096), 0);
+            let parts = [part(if sends { &big } else { &room[..WAITS + 10] })];
+            let mut header = hdr(&parts);
+            let message = match sends {
+                true => give(two.as_raw_fd(), &header),
+                false => take(two.as_raw_fd(), &mut header),
+            };
+            let message = message.op_flags(MSG_WAITALL as u32).link().ud(1);
+            cx.start(&mut ring, &[message, sqe::nop().ud(2)]);
+            let mut step = |ring: &mut Ring| -> Outcome {
+                let _ = if sends { one.read(&mut room)? } else { one.write(b"x")? };
+                ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+                Ok(())
+            };
+            for _ in 1..WAITS {
+                step(&mut ring)?;
+            }
+            cx.quiet(&ring, "still waits", 5);
+            step(&mut ring)?;
+            if blocks {
+                cx.quiet(&ring, "a worker waits", 5);
+                continue;
+            }
+            ring.submit_wait(2);
+            let got = ring.take(2)?;
+            cx.holds("a part", got[0].res > 0 && got[0].res < big.len() as i32);
+            if !sends {
+                cx.is("which is", got[0].res, WAITS);
+            }
+            cx.is("the chain", got[1].res, -ECANCELED);
+            two.shutdown(std::net::Shutdown::Both)?;
+        }
     }
     Ok(())
 }

@@ -42,8 +42,9 @@ pub const CPU_MASK_BYTES: usize = 1024;
 /// default of `fs.nr_open`.
 pub const ONE_SHOTS_MAX: usize = 1 << 20;
 
-/// Readiness retries before a request goes to a worker: the kernel's `APOLL_MAX_RETRY`.
-pub const MAX_ARMS: u8 = 128;
+/// Number of waits for readiness before a request goes to a worker: the kernel counts
+/// `APOLL_MAX_RETRY` down before each wait, to 0.
+pub const MAX_ARMS: u8 = 127;
 
 /// Most iocbs of one aio context: a ring's entries; more would exhaust `fs.aio-max-nr` (65536) for
 /// everybody.

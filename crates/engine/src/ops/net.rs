@@ -156,7 +156,7 @@ pub(crate) fn attempt(
     once: impl Fn(&mut Call, u32) -> Result<usize>,
 ) -> Outcome {
     let given = call.io().flags & !MSG_CMSG_COMPAT;
-    let waits = waits_in_worker(call);
+    let waits = how == Try::Block && waits_in_worker(call) && !asks_file(call);
     let total = if all { total(call) } else { 0 };
     (call.short, call.found) = (false, Finding::Unknown);
     loop {
@@ -199,6 +199,12 @@ pub(crate) fn waits_in_worker(call: &Call) -> bool {
     let given = call.io().flags;
     given & MSG_DONTWAIT == 0
         && (given & MSG_ERRQUEUE == 0 || !socket::has_error_queue(call.file.fd()))
+}
+
+/// Returns whether a blocking attempt does not wait: sendmsg(2) and recvmsg(2) ask the file.
+fn asks_file(call: &Call) -> bool {
+    const MESSAGES: [u8; 3] = [IORING_OP_SENDMSG, IORING_OP_RECVMSG, IORING_OP_SENDMSG_ZC];
+    MESSAGES.contains(&call.opcode) && !sys::blocks(call.file.fd())
 }
 
 /// Waits until `fd` is ready; false if a signal came instead.

@@ -15,6 +15,7 @@ use crate::ring::request::{Call, Net, OpState, Req, ReqFlags, Transfer};
 use alloc::boxed::Box;
 use softring_host::calls::{Incoming, Outgoing, Part, ReadPtr, UserPtr};
 use softring_host::fd::kind::is_socket;
+use softring_host::limits::MAX_ARMS;
 use softring_host::sys;
 use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
@@ -72,9 +73,11 @@ pub(crate) fn recv_vector(call: &mut Call, flags: u32) -> Result<usize> {
 }
 
 /// Returns what follows an attempt that would block. sendmsg(2) and recvmsg(2) ask the file itself
-/// whether it blocks, also on a worker; SEND and RECV do not (`____sys_recvmsg`).
+/// whether it blocks, also on a worker; SEND and RECV do not (`____sys_recvmsg`). A worker makes
+/// the attempts of a chain that it runs, and the one behind the last of [`MAX_ARMS`] waits.
 pub(crate) fn would_block(req: &Req) -> Blocked {
-    match req.follows_in_worker() && !sys::blocks(req.call.file.fd()) {
+    let capped = req.arms >= MAX_ARMS && !req.flags.contains(ReqFlags::MULTISHOT);
+    match (capped || req.follows_in_worker()) && !sys::blocks(req.call.file.fd()) {
         true => Blocked::Fails(Errno::EAGAIN),
         false => Blocked::Waits,
     }

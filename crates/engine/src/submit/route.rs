@@ -135,8 +135,11 @@ impl Ctx {
         let blocks = req.follows_in_worker() && req.row.waiting.is_none();
         let blocked = req.row.would_block.map_or(Blocked::Waits, |f| f(&req));
         if let Blocked::Fails(e) = blocked {
-            req.call.cflags = 0;
-            return self.outcome(req, Outcome::Done(e.res()));
+            // Bytes that were transferred before count.
+            let done = req.call.io().done;
+            (req.call.cflags, req.call.short) = (0, done > 0);
+            let res = if done > 0 { done as i32 } else { e.res() };
+            return self.outcome(req, Outcome::Done(res));
         }
         let capped = req.arms >= MAX_ARMS && !awaits_news(&req);
         self.stats.reissue.capped.add(u64::from(pollable && !blocks && capped));
