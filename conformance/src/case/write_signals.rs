@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 
 pub const CASES: &[Case] = &[
     any_order!("write_signals", nobody_reads, [Op(IORING_OP_WRITE), Op(IORING_OP_WRITEV)], "a write to a stream without a reader signals unless a worker makes it"),
+    any_order!("write_signals", nobody_reads_behind_worker, [Sqe(IOSQE_IO_DRAIN), Sqe(IOSQE_IO_LINK), Op(IORING_OP_WRITE)], "no write signals that waits behind a barrier or follows in a worker's chain"),
     legal!("write_signals", beyond_the_limit, [Op(IORING_OP_WRITE), Op(IORING_OP_WRITEV)], "so does a write beyond RLIMIT_FSIZE, on a disk and in memory"),
 ];
 
@@ -65,6 +66,32 @@ fn nobody_reads(cx: &mut Cx) -> Outcome {
             ring.push(sqe::nop().ud(1).with(IOSQE_ASYNC).link()).push(write.ud(2)).submit();
             cx.reap(&mut ring, "behind a worker's request", &[(1, 0), (2, -EPIPE)]);
             cx.eq("signals behind it", os::caught() - before, u32::from(setup != 0));
+        }
+    }
+    Ok(())
+}
+
+fn nobody_reads_behind_worker(cx: &mut Cx) -> Outcome {
+    os::catch(libc::SIGPIPE, 0);
+    for setup in [0, DEFER] {
+        let (r, pipe) = cx.pipe()?;
+        let (a, b) = std::os::unix::net::UnixStream::pair()?;
+        drop((r, b));
+        for fd in [pipe.as_raw_fd(), a.as_raw_fd()] {
+            let write = sqe::write(fd, b"x", sqe::HERE).ud(2);
+            let first = sqe::nop().ud(1);
+            for (what, first) in [
+                ("beside a request", first),
+                ("behind a barrier", first.with(IOSQE_IO_DRAIN)),
+                ("in a chain", first.link()),
+                ("in a worker's chain", first.link().with(IOSQE_ASYNC)),
+            ] {
+                let mut ring = cx.ring(4, setup)?;
+                let before = os::caught();
+                ring.push(first).push(write).submit_wait(2);
+                cx.reap(&mut ring, what, &[(1, 0), (2, -EPIPE)]);
+                cx.note("signals", os::caught() - before);
+            }
         }
     }
     Ok(())

@@ -76,7 +76,7 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
     } else if !fixed(opcode) {
         in_user(io.addr.addr(), u64::from(io.len))?;
     }
-    req.call.begin(OpState::Rw(Rw { io, vector }));
+    req.call.begin(OpState::Rw(Rw { io, vector, by_worker: false }));
     Ok(())
 }
 
@@ -358,7 +358,7 @@ pub(crate) fn transfer(call: &Call, kind: Kind, flags: u32) -> Result<usize> {
 
 /// Does the same by another descriptor of the file.
 pub(crate) fn transfer_by(fd: i32, call: &Call, kind: Kind, flags: u32) -> Result<usize> {
-    let OpState::Rw(Rw { io, vector }) = &call.state else { return Err(Errno::EINVAL) };
+    let OpState::Rw(Rw { io, vector, .. }) = &call.state else { return Err(Errno::EINVAL) };
     let writes = writes(call.opcode);
     let stream = kind == Kind::Pollable;
     let off = match io.off {

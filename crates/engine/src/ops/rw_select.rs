@@ -28,7 +28,7 @@ pub(crate) fn prep(ctx: &mut Ctx, req: &mut Req, mut io: Transfer) -> Result<()>
         call.opcode = IORING_OP_READ;
         req.row = &OPS[IORING_OP_READ as usize];
     }
-    call.begin(OpState::Rw(Rw { io, vector: None }));
+    call.begin(OpState::Rw(Rw { io, vector: None, by_worker: false }));
     Ok(())
 }
 

@@ -2,21 +2,20 @@
 //! kernel's ring makes some writes on workers, which take no signals. Where the submitter makes
 //! such a write here, it blocks the signals, and takes what the write has sent.
 
-use crate::ops::rw::{self, writes};
+use crate::ops::rw::writes;
 use crate::ring::opdef::{Outcome, Try};
-use crate::ring::request::{Call, kind_of};
+use crate::ring::request::{Call, OpState};
 use softring_host::fd::kind::Kind;
 use softring_host::signal::BlockAll;
 use softring_host::substitute::limits_file_size;
 use softring_host::sys;
-use softring_uapi::{IOSQE_ASYNC, IOSQE_IO_DRAIN};
 
 /// `SIGPIPE` and `SIGXFSZ`, as a set of signals.
 const SIGNALS: u64 = 1 << (13 - 1) | 1 << (25 - 1);
 
 /// Makes an attempt at a read or write, without its signals if the kernel's ring would make it on
-/// a worker: a write to a stream that was to be asynchronous or to wait for others, and each write
-/// to a file in memory.
+/// a worker: a write to a stream that is asynchronous, waits for others or continues a worker's
+/// chain, and each write to a file in memory.
 pub(crate) fn attempt(
     call: &mut Call,
     (kind, how): (Kind, Try),
@@ -25,17 +24,11 @@ pub(crate) fn attempt(
     let sends = how == Try::Nonblock
         && writes(call.opcode)
         && match kind {
-            Kind::Pollable => call.sqe().flags & (IOSQE_ASYNC | IOSQE_IO_DRAIN) != 0,
+            Kind::Pollable => matches!(&call.state, OpState::Rw(rw) if rw.by_worker),
             Kind::Memory => limits_file_size(),
             _ => false,
         };
     if sends { unsignalled(call, attempt) } else { attempt(call) }
-}
-
-/// Makes an attempt at a read or write that a worker of the kernel makes.
-pub(crate) fn issue_by_worker(call: &mut Call, how: Try) -> Outcome {
-    let streams = writes(call.opcode) && kind_of(&call.file) == Kind::Pollable;
-    if streams { unsignalled(call, |call| rw::issue(call, how)) } else { rw::issue(call, how) }
 }
 
 #[cold]

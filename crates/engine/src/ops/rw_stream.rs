@@ -70,7 +70,7 @@ mod tests {
         let sqe = Sqe::from(io_uring_sqe { opcode, fd, addr, len, ..Default::default() });
         let mut call = Call::new(sqe);
         call.file = FileRef::Plain(fd);
-        call.begin(OpState::Rw(Rw { io: Transfer::of(&sqe), vector: None }));
+        call.begin(OpState::Rw(Rw { io: Transfer::of(&sqe), vector: None, by_worker: false }));
         call
     }
 

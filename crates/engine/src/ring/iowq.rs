@@ -8,7 +8,7 @@
 use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::req_box::ReqBox;
-use crate::ring::request::{Phase, Req, ReqFlags};
+use crate::ring::request::{OpState, Phase, Req, ReqFlags};
 
 impl Req {
     /// Returns whether a request from task work is still to be queued for a worker
@@ -74,5 +74,8 @@ impl Ctx {
 
 fn to_worker(req: &mut Req) {
     req.flags |= ReqFlags::ON_WORKER;
+    if let OpState::Rw(rw) = &mut req.call.state {
+        rw.by_worker = true;
+    }
     req.phase = Phase::Queued;
 }

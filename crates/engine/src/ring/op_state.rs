@@ -140,6 +140,8 @@ pub(crate) struct Rw {
     pub(crate) io: Transfer,
     /// The parts of a vector.
     pub(crate) vector: Option<Box<[Part]>>,
+    /// Flag, true once the request was queued for a worker, whose writes send no signals.
+    pub(crate) by_worker: bool,
 }
 
 /// A SEND, a RECV, or a similar operation.

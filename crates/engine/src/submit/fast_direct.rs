@@ -118,7 +118,7 @@ impl Ctx {
         req.call.file = file.map_or(FileRef::Plain(sqe.fd), FileRef::Fixed);
         let io = Transfer { done, ..Transfer::of(&sqe) };
         let vector = rw::vectored(sqe.opcode).then(|| Box::new([part]) as Box<[Part]>);
-        req.call.state = OpState::Rw(Rw { io, vector });
+        req.call.state = OpState::Rw(Rw { io, vector, by_worker: false });
         let req = self.reqs.slab.boxed(req);
         self.punt(req);
     }

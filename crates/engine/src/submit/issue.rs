@@ -1,7 +1,6 @@
 //! Issue: the one place that calls a row's `issue`. Kernel counterpart: `io_issue_sqe`,
 //! `io_queue_sqe`.
 
-use crate::ops::rw_signals;
 use crate::ops::table::OPS;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, Issue, Outcome, Try};
@@ -73,7 +72,13 @@ impl Ctx {
                 Outcome::Retry
             }
             (None, Issue::Ring(f)) => f(self, &mut req),
-            (None, Issue::Call(f)) => self.first_attempt(&mut req, f),
+            (None, Issue::Call(f)) => match self.outcome_tried(&mut req) {
+                Some(outcome) => outcome,
+                None => {
+                    req.send_all_by_worker();
+                    self.attempt(&mut req, f)
+                }
+            },
         };
         if req.writes_rest_by_worker(outcome) {
             return self.take_route(Route::Worker, req);
@@ -82,20 +87,6 @@ impl Ctx {
             || !req.flags.contains(ReqFlags::STREAM);
         self.stats.reissue.at_once.add(u64::from(!waits));
         self.outcome(req, outcome);
-    }
-
-    /// Makes the first attempt, as the kernel would make it: on a worker a write takes no signals,
-    /// and a send blocks until all is sent.
-    #[inline]
-    fn first_attempt(&mut self, req: &mut Req, f: fn(&mut Call, Try) -> Outcome) -> Outcome {
-        if let Some(outcome) = self.outcome_tried(req) {
-            return outcome;
-        }
-        if req.row.writes() && req.is_workers() {
-            return self.attempt(req, rw_signals::issue_by_worker);
-        }
-        req.send_all_by_worker();
-        self.attempt(req, f)
     }
 
     /// Checks the file, and the registered buffer beside it, before any attempt.
