@@ -15,6 +15,9 @@ pub const CASES: &[Case] = &[
     case!("task_work", wait_satisfied, [], "one of many threads whose waits are over posts ready completions"),
     case!("task_work", ready_by_own_batch, [], "a batch posts completions that it made ready itself"),
     case!("task_work", armed_and_ready_in_batch, [], "a batch posts a request that it armed and made ready"),
+    case!("task_work", poll_of_taken_data, [
+        Op(IORING_OP_POLL_ADD),
+    ], "a poll reports data that a later request of its batch has taken"),
     case!("task_work", each_wake_up, [
         Op(IORING_OP_POLL_ADD),
     ], "a multishot poll reports each wake-up between two calls"),
@@ -186,6 +189,33 @@ fn armed_and_ready_in_batch(cx: &mut Cx) -> Outcome {
             waiting.clear()?;
         }
         cx.is(waiting.what, there, ROUNDS / 4);
+    }
+    Ok(())
+}
+
+/// Has a poll woken by data that a later request of the batch takes: the batch's own, or task work.
+fn poll_of_taken_data(cx: &mut Cx) -> Outcome {
+    for flags in [0, IORING_SETUP_COOP_TASKRUN, DEFER] {
+        for takes in ["READ a pipe", "READ", "RECV"] {
+            for (how, link) in [("beside", 0), ("linked", IOSQE_IO_LINK)] {
+                let mut ring = cx.ring(8, flags)?;
+                let (pipe, socket) = (cx.pipe()?, UnixStream::pair()?);
+                let (to, from) = match takes {
+                    "READ a pipe" => (pipe.1.as_raw_fd(), pipe.0.as_raw_fd()),
+                    _ => (socket.0.as_raw_fd(), socket.1.as_raw_fd()),
+                };
+                let mut buf = [0; 8];
+                let take = match takes {
+                    "RECV" => recv(from, &mut buf),
+                    _ => sqe::read(from, &mut buf, 0),
+                };
+                ring.push(sqe::poll_add(from, libc::POLLIN).ud(1)).submit();
+                let give = sqe::write(to, b"x", 0).ud(2).with(link);
+                ring.push(give).push(take.ud(3)).submit();
+                ring.enter(0, 0, IORING_ENTER_GETEVENTS);
+                cx.note_cqes(&format!("{takes}, {how}"), &mut ring);
+            }
+        }
     }
     Ok(())
 }

@@ -3,8 +3,10 @@
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use crate::io::polling::Polling;
+use crate::io::token::ReqId;
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Result;
 
@@ -69,6 +71,8 @@ pub struct Transports {
     pub(crate) passes: u32,
     /// Multishot POLL_ADDs in the poll set.
     pub(crate) multishot_polls: u32,
+    /// Polls, the first few, among some that have ended (`ring::taken`).
+    pub(crate) data_polls: Vec<ReqId>,
     /// The passes over the poll set so far, and waits since the last that found enough without one.
     unseen: (u32, u32),
     /// Flag, set if the current pass found its events without sleeping.

@@ -65,6 +65,9 @@ impl Ctx {
                 return false;
             }
         };
+        if sqe.opcode == IORING_OP_READ && res > 0 && !self.drive.transports.data_polls.is_empty() {
+            self.report_taken(sqe.fd);
+        }
         self.stats.reissue.at_once.add(1);
         self.count_bytes(&OPS[usize::from(sqe.opcode)], res);
         self.post(Cqe { user_data: sqe.user_data, res, ..Cqe::default() });

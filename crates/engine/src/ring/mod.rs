@@ -44,6 +44,7 @@ pub(crate) mod slab;
 pub(crate) mod sq_thread;
 pub(crate) mod submits;
 pub(crate) mod table;
+pub(crate) mod taken;
 pub mod task;
 pub(crate) mod taskrun;
 pub(crate) mod timeouts;

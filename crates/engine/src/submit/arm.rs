@@ -38,7 +38,8 @@ const IN_VAIN: u8 = 4;
 
 impl Ctx {
     /// Arms a request: it waits in the poll set, or in an exclusive wait queue, or is aborted.
-    pub(crate) fn arm_poll(&mut self, mut req: ReqBox, poll: Poll) {
+    /// Returns its id.
+    pub(crate) fn arm_poll(&mut self, mut req: ReqBox, poll: Poll) -> ReqId {
         self.trace(if reissues(&req) { Step::Armed } else { Step::Queued }, &req);
         req.phase = Phase::Polling(poll);
         record_urgent(&mut req);
@@ -65,6 +66,7 @@ impl Ctx {
                 self.abort(id, e);
             }
         }
+        id
     }
 
     /// Holds the file of a request that outlives `enter` without being registered yet.

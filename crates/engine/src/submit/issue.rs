@@ -72,13 +72,15 @@ impl Ctx {
                 Outcome::Retry
             }
             (None, Issue::Ring(f)) => f(self, &mut req),
-            (None, Issue::Call(f)) => match self.outcome_tried(&mut req) {
-                Some(outcome) => outcome,
-                None => {
+            (None, Issue::Call(f)) => {
+                let tried = self.outcome_tried(&mut req);
+                let outcome = tried.unwrap_or_else(|| {
                     req.send_all_by_worker();
                     self.attempt(&mut req, f)
-                }
-            },
+                });
+                self.report_taken_by(&req, outcome);
+                outcome
+            }
         };
         if req.writes_rest_by_worker(outcome) {
             return self.take_route(Route::Worker, req);
@@ -231,7 +233,8 @@ impl Ctx {
             Outcome::Polled(events) => {
                 self.drive.transports.ready_now |= req.is_command();
                 let waits = req.call.found_nothing();
-                self.arm_poll(req, Poll { waits, ..Poll::new(events) });
+                let id = self.arm_poll(req, Poll { waits, ..Poll::new(events) });
+                self.record_data_poll(id);
             }
             Outcome::Sleeps => self.give_to_futex_waiter(req),
             // Elsewhere: requests that end or are tried again do not come here.
