@@ -93,6 +93,8 @@ pub const KNOWN: &[Known] = &[
         FILES,
     ),
     known("epoll_sets::room_by_edge", "asked for edges of EPOLLOUT", &[]),
+    known("task_work::woken_before_links", "behind those of the batch's chains", &[]),
+    known("task_work::interrupts_epoll_wait", "rings interrupt no such call", &[]),
     known("task_work::one_round", "one call that asks for events runs a whole chain", &[]),
     known(
         "fuzz_found::cqe32_at_last_slot",

@@ -3,6 +3,7 @@
 
 use super::net::{recv, send};
 use super::prelude::*;
+use crate::os_poll;
 use rustix::net::{self, RecvFlags, SendFlags};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -15,9 +16,11 @@ pub const CASES: &[Case] = &[
     case!("task_work", wait_satisfied, [], "one of many threads whose waits are over posts ready completions"),
     case!("task_work", ready_by_own_batch, [], "a batch posts completions that it made ready itself"),
     case!("task_work", armed_and_ready_in_batch, [], "a batch posts a request that it armed and made ready"),
+    case!("task_work", woken_before_links, [Sqe(IOSQE_IO_LINK)], "a request that a batch makes ready is before what follows in the batch's chains"),
     case!("task_work", poll_of_taken_data, [
         Op(IORING_OP_POLL_ADD),
     ], "a poll reports data that a later request of its batch has taken"),
+    case!("task_work", interrupts_epoll_wait, [Op(IORING_OP_TIMEOUT)], "task work interrupts a thread that waits in epoll_wait(2)"),
     case!("task_work", each_wake_up, [
         Op(IORING_OP_POLL_ADD),
     ], "a multishot poll reports each wake-up between two calls"),
@@ -193,6 +196,20 @@ fn armed_and_ready_in_batch(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
+fn woken_before_links(cx: &mut Cx) -> Outcome {
+    for flags in [0, IORING_SETUP_COOP_TASKRUN] {
+        for waiting in Waiting::all(cx)? {
+            let mut ring = cx.ring(8, flags)?;
+            let mut buf = [0; 1];
+            ring.push(waiting.arm(&mut buf)).submit();
+            ring.push(waiting.ender().link()).push(sqe::nop().ud(3).link());
+            ring.push(sqe::nop().ud(4)).submit();
+            cx.note_cqes(waiting.what, &mut ring);
+        }
+    }
+    Ok(())
+}
+
 /// Has a poll woken by data that a later request of the batch takes: the batch's own, or task work.
 fn poll_of_taken_data(cx: &mut Cx) -> Outcome {
     for flags in [0, IORING_SETUP_COOP_TASKRUN, DEFER] {
@@ -216,6 +233,19 @@ fn poll_of_taken_data(cx: &mut Cx) -> Outcome {
                 cx.note_cqes(&format!("{takes}, {how}"), &mut ring);
             }
         }
+    }
+    Ok(())
+}
+
+fn interrupts_epoll_wait(cx: &mut Cx) -> Outcome {
+    use rustix::event::epoll::{CreateFlags, create};
+    for flags in [0, IORING_SETUP_COOP_TASKRUN, DEFER] {
+        let mut ring = cx.ring(8, flags)?;
+        let set = create(CreateFlags::CLOEXEC)?;
+        let soon = sqe::millis(20);
+        ring.push(sqe::timeout(&soon, 0, 0).ud(1)).submit();
+        cx.note("epoll_wait", os_poll::epoll_wait(set.as_raw_fd(), 1, 200).0);
+        cx.reap(&mut ring, "the timeout", &[(1, -ETIME)]);
     }
     Ok(())
 }
