@@ -72,15 +72,7 @@ impl Ctx {
                 Outcome::Retry
             }
             (None, Issue::Ring(f)) => f(self, &mut req),
-            (None, Issue::Call(f)) => {
-                let tried = self.outcome_tried(&mut req);
-                let outcome = tried.unwrap_or_else(|| {
-                    req.send_all_by_worker();
-                    self.attempt(&mut req, f)
-                });
-                self.report_taken_by(&req, outcome);
-                outcome
-            }
+            (None, Issue::Call(f)) => self.first_attempt(&mut req, f),
         };
         if req.writes_rest_by_worker(outcome) {
             return self.take_route(Route::Worker, req);
@@ -89,6 +81,18 @@ impl Ctx {
             || !req.flags.contains(ReqFlags::STREAM);
         self.stats.reissue.at_once.add(u64::from(!waits));
         self.outcome(req, outcome);
+    }
+
+    /// Makes the first attempt, or has its answer already.
+    #[inline]
+    fn first_attempt(&mut self, req: &mut Req, f: fn(&mut Call, Try) -> Outcome) -> Outcome {
+        let tried = self.outcome_tried(req);
+        let outcome = tried.unwrap_or_else(|| {
+            req.send_all_by_worker();
+            self.attempt(req, f)
+        });
+        self.report_taken_by(req, outcome);
+        outcome
     }
 
     /// Checks the file, and the registered buffer beside it, before any attempt.
