@@ -193,3 +193,23 @@ impl Counts {
         Ok(())
     }
 }
+
+/// Runs rounds of `ops` operations until the measurement is over, and times each round.
+pub fn rounds(
+    stage: &Stage,
+    mut counts: Counts,
+    ops: u32,
+    mut round: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<Counts> {
+    let mut phase = stage.phase();
+    while phase != Phase::Over {
+        let start = Instant::now();
+        round()?;
+        if phase == Phase::Measure {
+            counts.ios += u64::from(ops);
+            counts.lat.saturating_record(start.elapsed().as_nanos() as u64);
+        }
+        phase = stage.phase();
+    }
+    Ok(counts)
+}

@@ -1,7 +1,7 @@
 //! Measurements of rings themselves: NOP batches, set-up and exit, idle rings.
 
 use super::job::{Idle, Job};
-use super::phase::{Counts, Phase, Stage};
+use super::phase::{Counts, Phase, Stage, rounds};
 use super::uring::Ring;
 use anyhow::{Context, bail};
 use softring_uapi::io_uring_sqe;
@@ -44,16 +44,10 @@ pub fn setup(job: &Job, stage: &Stage) -> anyhow::Result<Counts> {
     stage.ready();
     let mut counts = Counts::new(false)?;
     counts.ring = first.context("io_uring_setup")?.kind();
-    let mut phase = stage.phase();
-    while phase != Phase::Over {
-        let start = Instant::now();
+    rounds(stage, counts, 1, || {
         drop(Ring::new(job.depth, job.setup_flags).context("io_uring_setup")?);
-        if phase == Phase::Measure {
-            counts.io(0, start.elapsed().as_nanos() as u64);
-        }
-        phase = stage.phase();
-    }
-    Ok(counts)
+        Ok(())
+    })
 }
 
 /// Memory, threads and descriptors of this process.

@@ -1,16 +1,15 @@
 //! Requests that wait for a wake-up: POLL_ADD, MSG_RING, futexes.
 
 use super::job::Job;
-use super::phase::{Counts, Phase, Stage};
+use super::phase::{Counts, Stage, rounds};
 use super::uring::Ring;
 use anyhow::{Context, bail};
 use rustix::event::{EventfdFlags, eventfd};
 use softring_uapi::*;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Instant;
 
 const POLLIN: u32 = 1;
 /// `user_data` of the message that ends the other thread.
@@ -24,25 +23,14 @@ fn open(job: &Job) -> anyhow::Result<Ring> {
     Ring::new(entries, job.setup_flags).context("io_uring_setup")
 }
 
-/// Runs rounds of `depth` operations until the measurement is over, and times each round.
-fn rounds(
-    job: &Job,
-    stage: &Stage,
-    ring: &mut Ring,
-    mut round: impl FnMut(&mut Ring) -> anyhow::Result<()>,
-) -> anyhow::Result<Counts> {
-    let mut counts = Counts { ring: ring.kind(), ..Counts::new(false)? };
-    let mut phase = stage.phase();
-    while phase != Phase::Over {
-        let start = Instant::now();
-        round(ring)?;
-        if phase == Phase::Measure {
-            counts.ios += u64::from(job.depth);
-            counts.lat.saturating_record(start.elapsed().as_nanos() as u64);
-        }
-        phase = stage.phase();
-    }
-    Ok(counts)
+fn of(ring: &Ring) -> anyhow::Result<Counts> {
+    Ok(Counts { ring: ring.kind(), ..Counts::new(false)? })
+}
+
+/// Makes an eventfd for each of `depth` operations.
+pub fn eventfds(job: &Job) -> anyhow::Result<Vec<OwnedFd>> {
+    let new = |_| eventfd(0, EventfdFlags::CLOEXEC).context("eventfd");
+    (0..job.depth).map(new).collect()
 }
 
 /// Takes `want` completions and waits for them; a failed request is an error.
@@ -59,10 +47,8 @@ fn take(ring: &mut Ring, want: u32) -> anyhow::Result<()> {
 pub fn poll(job: &Job, stage: &Stage) -> anyhow::Result<Counts> {
     let ring = open(job);
     stage.ready();
-    let mut ring = ring?;
-    let new = || eventfd(0, EventfdFlags::CLOEXEC);
-    let fds = (0..job.depth).map(|_| new()).collect::<Result<Vec<_>, _>>().context("eventfd")?;
-    rounds(job, stage, &mut ring, |ring| {
+    let (mut ring, fds) = (ring?, eventfds(job)?);
+    rounds(stage, of(&ring)?, job.depth, || {
         for fd in &fds {
             let (opcode, fd) = (IORING_OP_POLL_ADD, fd.as_raw_fd());
             ring.push(io_uring_sqe { opcode, fd, op_flags: POLLIN, ..Default::default() });
@@ -71,7 +57,7 @@ pub fn poll(job: &Job, stage: &Stage) -> anyhow::Result<Counts> {
         for fd in &fds {
             rustix::io::write(fd, &1u64.to_ne_bytes())?;
         }
-        take(ring, job.depth)?;
+        take(&mut ring, job.depth)?;
         for fd in &fds {
             rustix::io::read(fd, &mut [0u8; 8])?;
         }
@@ -91,7 +77,7 @@ pub fn futex(job: &Job, stage: &Stage) -> anyhow::Result<Counts> {
         let addr = word.as_ptr().expose_provenance() as u64;
         io_uring_sqe { opcode, fd: FUTEX, addr, off, addr3: ANY, ..Default::default() }
     };
-    rounds(job, stage, &mut ring, |ring| {
+    rounds(stage, of(&ring)?, job.depth, || {
         for word in words {
             ring.push(sqe(IORING_OP_FUTEX_WAIT, word, 0));
         }
@@ -99,7 +85,7 @@ pub fn futex(job: &Job, stage: &Stage) -> anyhow::Result<Counts> {
         for word in words {
             ring.push(sqe(IORING_OP_FUTEX_WAKE, word, 1));
         }
-        take(ring, 2 * job.depth)
+        take(&mut ring, 2 * job.depth)
     })
 }
 
@@ -113,9 +99,9 @@ pub fn msg_ring(job: &Job, stage: &Stage) -> anyhow::Result<Counts> {
     thread::scope(|scope| {
         let other = scope.spawn(move || answer(job, here, &sender));
         let there = receiver.recv().context("the other thread ended")?;
-        let done = rounds(job, stage, &mut ring, |ring| {
-            send(ring, there, job.depth, 0);
-            take(ring, job.depth)
+        let done = rounds(stage, of(&ring)?, job.depth, || {
+            send(&mut ring, there, job.depth, 0);
+            take(&mut ring, job.depth)
         });
         send(&mut ring, there, 1, STOP);
         ring.enter(0).context("io_uring_enter")?;
