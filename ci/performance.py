@@ -18,24 +18,29 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ECHO = ["--op", "echo", "--bs", "64", "--seconds", "0.5"]
 RANDOM = ["--rw", "randread", "--seconds", "0.5"]
 CACHED = [*RANDOM, "--depth", "32", "--size", "64m"]
-# Title of a row, options of `softring bench`, and another engine that can do the same.
+DIRECT = [*RANDOM, "--direct", "--depth"]
+WRITE = ["--rw", "write", "--bs", "128k", "--size", "256m", "--seconds", "0.5"]
+POLL = ["--op", "poll", "--seconds", "0.5", "--depth"]
+MSG_RING = ["--op", "msg-ring", "--depth", "1", "--seconds", "0.5"]
+FUTEX = ["--op", "futex", "--depth", "1", "--seconds", "0.5"]
+# Title of a row, options of `softring bench`, and other engines that can do the same.
 ROWS = [
-    ("NOP, 32 per call", ["--op", "nop", "--batch", "32", "--seconds", "0.4"], None),
-    ("cached 4 KiB reads, 32 in flight", CACHED, "posix-aio"),
-    ("the same on tmpfs", [*CACHED, "--dir", "/dev/shm"], "posix-aio"),
-    ("O_DIRECT 4 KiB reads, 1 in flight", [*RANDOM, "--direct", "--depth", "1"], "posix-aio"),
-    ("O_DIRECT 4 KiB reads, 32 in flight", [*RANDOM, "--direct", "--depth", "32"], "posix-aio"),
-    ("buffered 128 KiB writes", ["--rw", "write", "--bs", "128k", "--size", "256m",
-                                 "--seconds", "0.5"], "posix-aio"),
-    ("TCP echo, 1 connection", [*ECHO, "--connections", "1"], "epoll"),
-    ("TCP echo, 64 connections", [*ECHO, "--connections", "64"], "epoll"),
-    ("TCP echo, 64 connections, multishot", [*ECHO, "--connections", "64", "--multishot"], "epoll"),
-    ("POLL_ADD and its wake-up", ["--op", "poll", "--depth", "1", "--seconds", "0.5"], None),
-    ("timeouts armed", ["--op", "timeout-add", "--count", "300000"], None),
-    ("MSG_RING to another thread and back", ["--op", "msg-ring", "--depth", "1",
-                                             "--seconds", "0.5"], None),
-    ("FUTEX_WAIT and FUTEX_WAKE", ["--op", "futex", "--depth", "1", "--seconds", "0.5"], None),
-    ("a ring made and closed", ["--op", "setup", "--seconds", "0.5"], None),
+    ("NOP, 32 per call", ["--op", "nop", "--batch", "32", "--seconds", "0.4"], []),
+    ("cached 4 KiB reads, 32 in flight", CACHED, ["posix-aio", "calls"]),
+    ("the same on tmpfs", [*CACHED, "--dir", "/dev/shm"], ["posix-aio", "calls"]),
+    ("O_DIRECT 4 KiB reads, 1 in flight", [*DIRECT, "1"], ["posix-aio", "libaio"]),
+    ("O_DIRECT 4 KiB reads, 32 in flight", [*DIRECT, "32"], ["posix-aio", "libaio"]),
+    ("the same, a call for each", [*DIRECT, "32", "--batch", "1"], ["posix-aio", "libaio"]),
+    ("buffered 128 KiB writes", WRITE, ["posix-aio", "calls"]),
+    ("TCP echo, 1 connection", [*ECHO, "--connections", "1"], ["epoll"]),
+    ("TCP echo, 64 connections", [*ECHO, "--connections", "64"], ["epoll"]),
+    ("TCP echo, 64, multishot", [*ECHO, "--connections", "64", "--multishot"], ["epoll"]),
+    ("POLL_ADD and its wake-up", [*POLL, "1"], ["calls"]),
+    ("the same, 32 at a time", [*POLL, "32"], ["calls"]),
+    ("timeouts armed", ["--op", "timeout-add", "--count", "300000"], []),
+    ("MSG_RING to another thread and back", MSG_RING, ["calls"]),
+    ("FUTEX_WAIT and FUTEX_WAKE", FUTEX, ["calls"]),
+    ("a ring made and closed", ["--op", "setup", "--seconds", "0.5"], ["calls"]),
 ]
 
 
@@ -49,8 +54,8 @@ def measure(softring, pairs):
         "load_before": os.getloadavg(),
         "rows": [],
     }
-    for name, options, other in ROWS:
-        engines = ",".join(["kernel", "softring", *([other] if other else [])])
+    for name, options, others in ROWS:
+        engines = ",".join(["kernel", "softring", *others])
         command = ["bench", "--engines", engines, "--pairs", str(pairs), *options]
         print(f"{name}: softring {' '.join(command)}", file=sys.stderr)
         done = subprocess.run([softring, *command, "--json"], stdout=subprocess.PIPE, check=True)

@@ -141,7 +141,7 @@ fn label(engine: Driver) -> String {
         Driver::Softring => "softring".into(),
         Driver::Pool => "16 threads, pread".into(),
         Driver::PosixAio => "POSIX aio".into(),
-        Driver::Libaio | Driver::Epoll => name_of(engine),
+        Driver::Libaio | Driver::Epoll | Driver::Calls => name_of(engine),
     }
 }
 

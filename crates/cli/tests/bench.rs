@@ -66,10 +66,10 @@ fn kernel_ring() -> bool {
 
 #[test]
 fn every_engine_without_a_ring_measures_and_verifies() {
-    let result = short(&["--engines=pool,posix-aio,libaio", "--rw=randrw", "--deny"]);
+    let result = short(&["--engines=pool,posix-aio,libaio,calls", "--rw=randrw", "--deny"]);
     let engines = result["engines"].as_array().unwrap();
     let skipped = result["skipped"].as_array().unwrap();
-    assert_eq!(engines.len() + skipped.len(), 3, "{result}");
+    assert_eq!(engines.len() + skipped.len(), 4, "{result}");
     for e in engines {
         assert_eq!(e["runs"].as_array().unwrap().len(), 2);
         for run in e["runs"].as_array().unwrap() {
@@ -79,6 +79,16 @@ fn every_engine_without_a_ring_measures_and_verifies() {
         }
     }
     assert!(engines[0]["iops_ratio"].is_null() && engines[1]["iops_ratio"]["median"].is_number());
+}
+
+#[test]
+fn plain_calls_do_what_user_space_must() {
+    for op in ["poll", "msg-ring", "futex", "setup"] {
+        let result = brief(op, &["--engines=calls", "--deny"]);
+        let run = &result["engines"][0]["runs"][0];
+        assert!(run["ios"].as_u64().unwrap() > 0 && run["ring"].is_null(), "{op}: {run}");
+    }
+    fails(&["bench", "--engines=calls", "--op=nop"], 2, "none of these engines supports --op nop");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::buf::Slots;
 use super::job::Job;
-use super::{libaio, pool, posix_aio, uring};
+use super::{calls, libaio, pool, posix_aio, uring};
 use crate::cli::Driver;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -51,6 +51,7 @@ pub fn open<'a>(job: &Job, fd: BorrowedFd<'a>, slots: Slots) -> io::Result<Box<d
         Driver::Pool => Box::new(pool::Pool::new(job.pool_threads, fd, slots)?),
         Driver::PosixAio => Box::new(posix_aio::PosixAio::new(job.depth, fd, slots)),
         Driver::Libaio => Box::new(libaio::Libaio::new(job.depth, fd, slots)?),
+        Driver::Calls => Box::new(calls::Calls::new(fd, slots)),
         Driver::Epoll => return Err(io::ErrorKind::Unsupported.into()),
     })
 }

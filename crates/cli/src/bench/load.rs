@@ -84,7 +84,7 @@ impl Places {
 fn open<'a>(job: &Job, fd: BorrowedFd<'a>, slots: Slots) -> anyhow::Result<Box<dyn Client + 'a>> {
     client::open(job, fd, slots).context(match job.driver {
         Driver::Libaio => "io_setup",
-        Driver::Pool | Driver::PosixAio => "starting threads",
+        Driver::Pool | Driver::PosixAio | Driver::Calls => "starting threads",
         Driver::Kernel | Driver::Softring => "io_uring_setup",
         Driver::Epoll => "epoll cannot wait for files",
     })

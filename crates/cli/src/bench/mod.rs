@@ -7,6 +7,7 @@
 //! [`hybrid`] are measurements of their own.
 
 mod buf;
+mod calls;
 mod client;
 mod echo;
 pub mod file;
@@ -128,7 +129,7 @@ pub fn available(asked: &[Driver], op: Op) -> anyhow::Result<(Vec<Driver>, Vec<S
         }
         let why: Vec<String> =
             skipped.iter().map(|s| format!("{}: {}", name_of(s.engine), s.why)).collect();
-        let hint = "see softring doctor; --engines=pool,posix-aio,libaio need no io_uring";
+        let hint = "see softring doctor; --engines=pool,posix-aio,libaio,calls need no io_uring";
         return Err(fail::work_hint(format!("nothing to measure: {}", why.join("; ")), hint));
     }
     Ok((engines, skipped))
@@ -140,6 +141,7 @@ fn cannot(engine: Driver, op: Op) -> Option<&'static str> {
         (Driver::Kernel | Driver::Softring, _) | (Driver::Epoll, Op::Echo) => None,
         (Driver::Epoll, _) => Some("is an echo server only"),
         (_, Op::Rw) => None,
+        (Driver::Calls, Op::Poll | Op::MsgRing | Op::Futex | Op::Setup) => None,
         _ => Some("has no rings to measure"),
     }
 }

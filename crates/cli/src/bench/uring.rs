@@ -15,13 +15,14 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// A mapping of the ring's memory.
-struct Map {
+pub struct Map {
     at: *mut u8,
     len: usize,
 }
 
 impl Map {
-    fn new(fd: &OwnedFd, len: usize, offset: u64) -> io::Result<Map> {
+    /// Maps `len` bytes of a file from `offset` on, shared, and makes their pages.
+    pub fn new(fd: &OwnedFd, len: usize, offset: u64) -> io::Result<Map> {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
         let off = offset.cast_signed();

@@ -6,7 +6,7 @@
 use super::job::{Job, Lat, Report};
 use super::phase::{Counts, Measured, Stage, Usage};
 use super::uring::Ring;
-use super::{echo, load, peer, rings, sqpoll, timers, wakes};
+use super::{calls, echo, load, peer, rings, sqpoll, timers, wakes};
 use crate::cli::{Driver, Op, Rw};
 use crate::{fail, out, sys};
 use anyhow::Context;
@@ -61,15 +61,15 @@ fn run(job: &Job) -> anyhow::Result<Report> {
             let (counts, measured) = peer::load(job)?;
             Ok(report(counts, &measured))
         }
-        Op::Poll => measure(job, |_, stage| wakes::poll(job, stage)),
-        Op::MsgRing => measure(job, |_, stage| wakes::msg_ring(job, stage)),
-        Op::Futex => measure(job, |_, stage| wakes::futex(job, stage)),
+        Op::Poll => measure(job, by(job, calls::poll, wakes::poll)),
+        Op::MsgRing => measure(job, by(job, calls::messages, wakes::msg_ring)),
+        Op::Futex => measure(job, by(job, calls::futex, wakes::futex)),
         Op::TimeoutAdd | Op::TimeoutCancel | Op::TimeoutExpire => {
             let (counts, measured) = timers::run(job)?;
             Ok(report(counts, &measured))
         }
         Op::Nop => measure(job, |_, stage| rings::nop(job, stage)),
-        Op::Setup => measure(job, |_, stage| rings::setup(job, stage)),
+        Op::Setup => measure(job, by(job, calls::setup, rings::setup)),
         Op::Sqpoll => {
             let file = open(job)?;
             measure(job, |_, stage| sqpoll::client::run(job, file.as_fd(), stage))
@@ -81,12 +81,23 @@ fn run(job: &Job) -> anyhow::Result<Report> {
     }
 }
 
+/// Chooses between two clients of one operation: by plain calls, and by a ring.
+fn by(
+    job: &Job,
+    calls: fn(&Job, &Stage) -> anyhow::Result<Counts>,
+    ring: fn(&Job, &Stage) -> anyhow::Result<Counts>,
+) -> impl Fn(u32, &Stage) -> anyhow::Result<Counts> + Sync {
+    let run = if job.driver == Driver::Calls { calls } else { ring };
+    move |_, stage| run(job, stage)
+}
+
 /// Runs `each` in every thread through warm-up and measurement, and sums up.
 fn measure(
     job: &Job,
     each: impl Fn(u32, &Stage) -> anyhow::Result<Counts> + Sync,
 ) -> anyhow::Result<Report> {
-    if matches!(job.op, Op::Echo | Op::Poll) && job.driver != Driver::Epoll {
+    let on_ring = !matches!(job.driver, Driver::Epoll | Driver::Calls);
+    if matches!(job.op, Op::Echo | Op::Poll) && on_ring {
         // If a program has no other threads yet when it makes its first ring, as most have not, the
         // preload sees all of its closes.
         drop(Ring::new(1, 0));

@@ -69,6 +69,8 @@ pub enum Driver {
     Libaio,
     /// epoll_wait, recv and send: the echo server without a ring
     Epoll,
+    /// Plain system calls: the least that user space must do (rw, poll, msg-ring, futex, setup)
+    Calls,
 }
 
 /// Benchmarks of their own kind.
