@@ -57,10 +57,10 @@ pub(crate) fn open(
     open: impl FnOnce(How) -> Result<OwnedFd>,
 ) -> Result<OwnedFd> {
     let now = How { flags: how.flags | O_NONBLOCK, ..how };
-    let (opened, waited) = watched(|| open(now));
-    if let Some(record) = on.record().filter(|_| waited) {
-        record.opens().lose();
-    }
+    let opened = match on.record() {
+        Some(record) => record.opens().spend(|| open(now)),
+        None => open(now),
+    };
     match opened {
         Ok(fd) => {
             if now != how {

@@ -3,9 +3,9 @@
 //! The kernel's ring gives such a write to a worker, and so does this one: the way there and back
 //! takes longer than a write of a few pages to the page cache (3 µs). Once workers hardly ever had
 //! to wait in the file system's short writes ([`Record::trusts_writes`]), the submitter makes them
-//! itself. If it has to wait in one, trust is gone, and has to be earned again by twice as many
-//! writes of workers. So a submitter waits for the disk at most once in 256 writes, and soon at
-//! most once in 32,768.
+//! itself. If it has to wait in a second one of some 256, trust is gone, and has to be earned again
+//! by twice as many writes of workers. So a submitter waits for the disk at most in one of 128
+//! writes, and seldom in so many.
 //!
 //! A write that fails goes to a worker, to fail there as ever. So does each one while a limit may
 //! forbid it (RLIMIT_FSIZE), since the signal of that would come to the submitter.
@@ -72,10 +72,10 @@ pub(crate) fn is_to_try(call: &Call) -> bool {
 
 /// Writes on the submitter's thread, which may have to wait.
 pub(crate) fn write(call: &mut Call, kind: Kind) -> Outcome {
-    let (written, waited) = watched(|| transfer(call, kind, 0));
-    if let Some(record) = call.written_on.record().filter(|_| waited) {
-        record.writes().lose();
-    }
+    let written = match call.written_on.record() {
+        Some(record) => record.writes().spend(|| transfer(call, kind, 0)),
+        None => transfer(call, kind, 0),
+    };
     match written {
         Ok(n) => {
             call.add_done(n as u64);

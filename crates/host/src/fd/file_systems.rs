@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64};
 
 use crate::fd::directories::Directories;
+use crate::waited::{timed, watched};
 
 /// File systems that are remembered.
 pub(crate) const ENTRIES: usize = 8;
@@ -23,6 +24,8 @@ const FIRST: u16 = 256;
 const MOST: u16 = 1 << 15;
 /// Calls that make up for one that waited.
 const PRICE: u16 = 32;
+/// Calls of submitters that are watched after a slow one.
+const DOUBTED: u16 = 256;
 
 /// Record of a file system. Several threads may write it: a lost update only moves the moment at
 /// which something is asked, or trust is given or taken.
@@ -48,6 +51,8 @@ pub struct Trust {
     /// Number of them that earns trust.
     needed: AtomicU16,
     given: AtomicBool,
+    /// Calls of submitters that are to be watched, since one was slow.
+    doubted: AtomicU16,
 }
 
 /// Knowledge of file systems.
@@ -177,6 +182,7 @@ impl Trust {
             quick: AtomicU16::new(0),
             needed: AtomicU16::new(FIRST),
             given: AtomicBool::new(false),
+            doubted: AtomicU16::new(0),
         }
     }
 
@@ -200,8 +206,25 @@ impl Trust {
         }
     }
 
-    /// Notes that a submitter had to wait in its own call: trust ends.
-    pub fn lose(&self) {
+    /// Makes a submitter's call. The clock tells a slow one, after which the next ones are watched,
+    /// by a system call more: if one of [`DOUBTED`] waits, trust ends.
+    pub fn spend<T>(&self, call: impl FnOnce() -> T) -> T {
+        let Some(rest) = self.doubted.load(Relaxed).checked_sub(1) else {
+            let (done, slow) = timed(call);
+            if slow {
+                self.doubted.store(DOUBTED, Relaxed);
+            }
+            return done;
+        };
+        let (done, waited) = watched(call);
+        self.doubted.store(rest, Relaxed);
+        if waited {
+            self.lose();
+        }
+        done
+    }
+
+    fn lose(&self) {
         let needed = self.needed.load(Relaxed).saturating_mul(2).min(MOST);
         self.needed.store(needed, Relaxed);
         self.end();
@@ -210,6 +233,7 @@ impl Trust {
     fn end(&self) {
         self.quick.store(0, Relaxed);
         self.given.store(false, Relaxed);
+        self.doubted.store(0, Relaxed);
     }
 }
 
@@ -249,5 +273,18 @@ mod tests {
         assert_eq!(earned(), Some(511));
         (0..20).for_each(|_| trust.lose());
         assert_eq!(earned(), Some(usize::from(MOST) - 1));
+    }
+
+    #[test]
+    fn two_waits_among_the_calls_of_submitters_end_trust() {
+        let trust = Trust::new();
+        let sleep = || std::thread::sleep(core::time::Duration::from_millis(1));
+        trust.given.store(true, Relaxed);
+        trust.spend(sleep);
+        assert!(trust.is_given());
+        (0..DOUBTED - 1).for_each(|_| trust.spend(|| ()));
+        assert!(trust.is_given());
+        trust.spend(sleep);
+        assert!(!trust.is_given());
     }
 }
