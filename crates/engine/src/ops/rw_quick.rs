@@ -15,6 +15,7 @@ use crate::ring::ctx::Ctx;
 use crate::ring::op_state::CURRENT;
 use crate::ring::opdef::Outcome;
 use crate::ring::request::{Call, FileRef, Req, ReqFlags};
+use softring_host::creds::am_ours;
 use softring_host::fd::file_systems::{Record, WrittenOn};
 use softring_host::fd::history::History;
 use softring_host::fd::kind::Kind;
@@ -65,9 +66,9 @@ fn is_short(call: &Call) -> bool {
     io.flags == 0 && io.off != CURRENT && (1..=SHORT).contains(&call.total())
 }
 
-/// Returns whether the submitter makes the write itself.
+/// Returns whether the submitter makes the write itself. A thread of ours takes no signals.
 pub(crate) fn is_to_try(call: &Call) -> bool {
-    call.written_on.may_wait() && !limits_file_size()
+    call.written_on.may_wait() && (am_ours() || !limits_file_size())
 }
 
 /// Writes on the submitter's thread, which may have to wait.
