@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::fd::file_systems::{self, KNOWN, WrittenOn};
 use crate::fd::mounts::{self, Mount};
 use crate::os::fd::AsFd;
+use crate::os::fs::FileType;
 use crate::sys::borrow;
 
 /// Directories that are remembered, as a power of two.
@@ -46,11 +47,13 @@ impl Directory {
         WrittenOn::from_code(known)
     }
 
-    /// Learns the file system of a file that was opened there: a disk of this machine's, or memory.
+    /// Learns the file system of a file that was opened there, on a disk of this machine or in memory:
+    /// of a regular one, as devices have a directory of their own, and wait as they like.
     pub fn learn(self, fd: i32) {
         let Some(fd) = borrow(fd) else { return };
         let Ok(stat) = crate::substitute::fstat(fd) else { return };
-        if mounts::of(fd.as_fd(), stat.st_dev) != Mount::Other {
+        let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if regular && mounts::of(fd.as_fd(), stat.st_dev) != Mount::Other {
             let on = file_systems::find(stat.st_dev);
             self.entry().store(self.0 | u64::from(on.code()), Relaxed);
         }
@@ -74,6 +77,8 @@ mod tests {
         dir.learn(opened("/proc/self/status").as_raw_fd());
         assert!(dir.file_system().record().is_none());
         dir.learn(opened("/dev/shm").as_raw_fd());
+        assert!(dir.file_system().record().is_none());
+        dir.learn(crate::substitute::memory_file("directories").unwrap().as_raw_fd());
         assert!(dir.file_system().record().is_some());
     }
 
