@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use client::{Client, sqe};
+use client::{Client, register, sqe};
 use softring_client::Cqe;
 use softring_uapi::errno::Errno;
 use softring_uapi::*;
@@ -86,6 +86,10 @@ fn create(c: &Client, folder: &Folder, count: u32) -> usize {
 fn the_submitter_creates_files_once_that_hardly_ever_waits() {
     let Some(folder) = Folder::new() else { return };
     let c = Client::new(8, 0);
+    // One worker, which is there before: a later one would have its maker's mask.
+    let one = [1u32; 2];
+    let at = one.as_ptr().expose_provenance();
+    assert_eq!(register(c.fd, IORING_REGISTER_IOWQ_MAX_WORKERS, at, 2), 0);
     // SAFETY: numbers. The worker keeps the process's mask, the caller gets another one.
     unsafe { libc::umask(0o022) };
     create(&c, &folder, 1);
