@@ -15,7 +15,7 @@ pub(crate) fn timed<T>(call: impl FnOnce() -> T) -> (T, bool) {
 
 /// Makes a call, and returns also whether its thread has slept for longer than a worker's wake-up
 /// takes. A thread that was preempted has not slept.
-pub fn watched<T>(call: impl FnOnce() -> T) -> (T, bool) {
+pub(crate) fn watched<T>(call: impl FnOnce() -> T) -> (T, bool) {
     let switches = voluntary_switches();
     let (done, slow) = timed(call);
     (done, slow && voluntary_switches() != switches)

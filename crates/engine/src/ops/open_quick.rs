@@ -17,7 +17,6 @@ use crate::ring::request::{Req, ReqFlags};
 use softring_host::calls::files;
 use softring_host::fd::directories::Directory;
 use softring_host::fd::file_systems::WrittenOn;
-use softring_host::waited::watched;
 use softring_uapi::errno::{Errno, Result};
 
 /// Returns the directory of an open for which there is a record. A FIFO that is opened for reading
@@ -42,7 +41,7 @@ pub(crate) fn file_system(ctx: &Ctx, req: &Req, how: How, path: &[u8]) -> Writte
         return WrittenOn::default();
     }
     let dir = directory(how, req.call.sqe().fd, path);
-    let on = dir.map_or_else(WrittenOn::default, Directory::file_system);
+    let on = dir.and_then(Directory::file_system).unwrap_or_default();
     let trusted = on.record().is_some_and(|record| record.opens().is_given());
     if trusted { on.with_waits() } else { WrittenOn::default() }
 }
@@ -81,16 +80,11 @@ pub(crate) fn by_worker(
     open: impl FnOnce() -> Result<OwnedFd>,
 ) -> Result<OwnedFd> {
     let Some(at) = directory(how, dir, path) else { return open() };
-    let record = at.file_system().record();
-    if record.is_some_and(|record| record.opens().is_given()) {
-        return open();
+    let Some(on) = at.file_system() else {
+        return open().inspect(|fd| at.learn(fd.as_raw_fd()));
+    };
+    match on.record() {
+        Some(record) if !record.opens().is_given() => record.opens().earn(open, Result::is_ok),
+        _ => open(),
     }
-    let (opened, waited) = watched(open);
-    if let Ok(fd) = &opened {
-        match record {
-            Some(record) => record.opens().count(waited),
-            None => at.learn(fd.as_raw_fd()),
-        }
-    }
-    opened
 }

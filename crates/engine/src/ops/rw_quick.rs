@@ -20,7 +20,6 @@ use softring_host::fd::file_systems::{Record, WrittenOn};
 use softring_host::fd::history::History;
 use softring_host::fd::kind::Kind;
 use softring_host::substitute::limits_file_size;
-use softring_host::waited::watched;
 
 /// Most bytes of a write that counts as short.
 const SHORT: u64 = 32 << 10;
@@ -91,11 +90,8 @@ pub(crate) fn write(call: &mut Call, kind: Kind) -> Outcome {
 pub(crate) fn by_worker(call: &mut Call, write: impl FnOnce(&mut Call) -> Outcome) -> Outcome {
     match call.written_on.record().filter(|record| !record.trusts_writes()) {
         Some(record) => {
-            let (outcome, waited) = watched(|| write(call));
-            if matches!(outcome, Outcome::Done(1..)) {
-                record.writes().count(waited);
-            }
-            outcome
+            let succeeds = |outcome: &Outcome| matches!(outcome, Outcome::Done(1..));
+            record.writes().earn(|| write(call), succeeds)
         }
         None => write(call),
     }

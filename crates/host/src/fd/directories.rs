@@ -40,11 +40,11 @@ impl Directory {
         &KNOWN.directories[(self.0.wrapping_mul(SPREAD) >> (u64::BITS - BITS)) as usize]
     }
 
-    /// Returns the file system; none if it is not known, or not for quick opens.
-    pub fn file_system(self) -> WrittenOn {
+    /// Returns the file system, which has no record if opens there may wait for others; `None` if it
+    /// is not known.
+    pub fn file_system(self) -> Option<WrittenOn> {
         let entry = self.entry().load(Relaxed);
-        let known = if entry & !0xff == self.0 { entry as u8 } else { 0 };
-        WrittenOn::from_code(known)
+        (entry & !0xff == self.0).then(|| WrittenOn::from_code(entry as u8))
     }
 
     /// Learns the file system of a file that was opened there, on a disk of this machine or in memory:
@@ -53,10 +53,11 @@ impl Directory {
         let Some(fd) = borrow(fd) else { return };
         let Ok(stat) = crate::substitute::fstat(fd) else { return };
         let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        if regular && mounts::of(fd.as_fd(), stat.st_dev) != Mount::Other {
-            let on = file_systems::find(stat.st_dev);
-            self.entry().store(self.0 | u64::from(on.code()), Relaxed);
-        }
+        let on = match regular && mounts::of(fd.as_fd(), stat.st_dev) != Mount::Other {
+            true => file_systems::find(stat.st_dev),
+            false => WrittenOn::default(),
+        };
+        self.entry().store(self.0 | u64::from(on.code()), Relaxed);
     }
 }
 
@@ -72,14 +73,15 @@ mod tests {
         assert_eq!(dir, Directory::of(b"/some/where/else"));
         assert_ne!(dir, Directory::of(b"/some/where/else/file"));
         assert_ne!(dir, Directory::of(b"file"));
-        assert!(dir.file_system().record().is_none());
+        assert!(dir.file_system().is_none());
+        let learns = |fd: i32| {
+            dir.learn(fd);
+            dir.file_system().unwrap().record().is_some()
+        };
         let opened = |path: &str| open(path, OFlags::RDONLY, Mode::empty()).unwrap();
-        dir.learn(opened("/proc/self/status").as_raw_fd());
-        assert!(dir.file_system().record().is_none());
-        dir.learn(opened("/dev/shm").as_raw_fd());
-        assert!(dir.file_system().record().is_none());
-        dir.learn(crate::substitute::memory_file("directories").unwrap().as_raw_fd());
-        assert!(dir.file_system().record().is_some());
+        assert!(!learns(opened("/proc/self/status").as_raw_fd()));
+        assert!(!learns(opened("/dev/shm").as_raw_fd()));
+        assert!(learns(crate::substitute::memory_file("directories").unwrap().as_raw_fd()));
     }
 
     #[test]

@@ -24,6 +24,8 @@ const FIRST: u16 = 256;
 const MOST: u16 = 1 << 15;
 /// Calls that make up for one that waited.
 const PRICE: u16 = 32;
+/// Calls of workers of which one is watched while they keep waiting.
+const SAMPLED: u16 = 16;
 /// Calls of submitters that are watched after a slow one.
 const DOUBTED: u16 = 256;
 
@@ -53,6 +55,8 @@ pub struct Trust {
     given: AtomicBool,
     /// Calls of submitters that are to be watched, since one was slow.
     doubted: AtomicU16,
+    /// Calls of workers that were not watched. Wraps.
+    passed: AtomicU16,
 }
 
 /// Knowledge of file systems.
@@ -183,6 +187,7 @@ impl Trust {
             needed: AtomicU16::new(FIRST),
             given: AtomicBool::new(false),
             doubted: AtomicU16::new(0),
+            passed: AtomicU16::new(0),
         }
     }
 
@@ -196,8 +201,23 @@ impl Trust {
         self.given.load(Relaxed)
     }
 
-    /// Counts a call of a worker.
-    pub fn count(&self, waited: bool) {
+    /// Makes a worker's call, and counts it if it `succeeds`. While such calls keep waiting, one of
+    /// [`SAMPLED`] is watched, which takes a system call or two.
+    pub fn earn<T>(&self, call: impl FnOnce() -> T, succeeds: impl FnOnce(&T) -> bool) -> T {
+        let passed = self.passed.load(Relaxed).wrapping_add(1);
+        if self.quick.load(Relaxed) == 0 && !passed.is_multiple_of(SAMPLED) {
+            self.passed.store(passed, Relaxed);
+            return call();
+        }
+        self.passed.store(0, Relaxed);
+        let (done, waited) = watched(call);
+        if succeeds(&done) {
+            self.count(waited);
+        }
+        done
+    }
+
+    fn count(&self, waited: bool) {
         let n = self.quick.load(Relaxed);
         let n = if waited { n.saturating_sub(PRICE) } else { n.saturating_add(1) };
         self.quick.store(n, Relaxed);
