@@ -277,7 +277,10 @@ fn a_wrong_spec_is_pointed_at() {
         (&["--faults-log", "x"][..], "--faults-log needs --faults or --faults-replay"),
         (&["--faults", "legal", "--engine=kernel"], "--faults needs softring's rings"),
         (&["--faults", "/nowhere.toml"], "--faults: cannot read /nowhere.toml"),
-        (&["--faults-replay", "/dev/null"], "--faults-replay /dev/null: the log is empty"),
+        (
+            &["--faults-replay", "/dev/null"],
+            "--faults-replay /dev/null: the log is empty\nsoftring: hint: give a file",
+        ),
         (&["--faults", "legal", "--faults-log", "/nowhere/x"], "--faults-log: cannot write"),
     ] {
         let o = softring(&[&["run"], options, &["--", "true"]].concat());

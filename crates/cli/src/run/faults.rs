@@ -30,8 +30,8 @@ pub fn variables(args: &FaultArgs) -> anyhow::Result<Variables> {
     if let Some(path) = &args.faults_replay {
         let text = read(path, "--faults-replay")?;
         let wrong = |e: String| {
-            let hint = match text.ends_with('\n') {
-                true => "the file is one that --faults-log has written",
+            let hint = match text.ends_with('\n') || text.is_empty() {
+                true => "give a file that --faults-log has written",
                 false => "its last line is cut off: take that out",
             };
             fail::usage(format!("--faults-replay {}: {e}", path.display()), hint)

@@ -64,6 +64,9 @@ pub fn model(text: &[u8]) -> Result<Model> {
         let text = String::from_utf8_lossy(text);
         return Err(format!("'{text}' has no '=': write PATH=PRESET or PATH=KEY:VALUE,…"));
     };
+    if cut == 0 {
+        return Err("there is no path: write PATH=PRESET or PATH=KEY:VALUE,…".into());
+    }
     let path = softring_host::files::absolute(&text[..cut])?;
     if path.contains(&b';') {
         let path = String::from_utf8_lossy(&path);
@@ -345,6 +348,7 @@ mod tests {
 
     #[test]
     fn models_are_parsed() {
+        assert!(model(b"=hdd").is_err_and(|e| e.starts_with("there is no path")));
         let m = model(b"/tmp=latency:80us/15us,iops:1m/215k,bw:6.8g,queues:8").unwrap();
         assert_eq!(m.path, b"/tmp");
         let (read, write) = (m.spec.read, m.spec.write);
