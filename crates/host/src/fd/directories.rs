@@ -40,15 +40,15 @@ impl Directory {
         &KNOWN.directories[(self.0.wrapping_mul(SPREAD) >> (u64::BITS - BITS)) as usize]
     }
 
-    /// Returns the file system, which has no record if opens there may wait for others; `None` if it
-    /// is not known.
+    /// Returns the file system, which has no record if opens there may wait for others; `None` if
+    /// it is not known.
     pub fn file_system(self) -> Option<WrittenOn> {
         let entry = self.entry().load(Relaxed);
         (entry & !0xff == self.0).then(|| WrittenOn::from_code(entry as u8))
     }
 
-    /// Learns the file system of a file that was opened there, on a disk of this machine or in memory:
-    /// of a regular one, as devices have a directory of their own, and wait as they like.
+    /// Learns the file system of a file that was opened there, on a disk of this machine or in
+    /// memory: of a regular one, as devices have a directory of their own, and wait as they like.
     pub fn learn(self, fd: i32) {
         let Some(fd) = borrow(fd) else { return };
         let Ok(stat) = crate::substitute::fstat(fd) else { return };
