@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use crate::os::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 use crate::refused;
-use crate::sys::{args, nr, sys, syscall6};
+use crate::sys::{any_syscall, args, nr, sys, syscall6};
 use softring_uapi::errno::{self, Errno};
 
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
@@ -339,7 +339,7 @@ fn reap(pid: usize) -> bool {
     waits.into_iter().filter(spared).any(|(nr, args)| {
         loop {
             // SAFETY: numbers.
-            match errno::check(unsafe { syscall6(nr, args) }) {
+            match errno::check(unsafe { any_syscall(nr, args) }) {
                 Err(Errno::EINTR) => {}
                 answer => return answer.is_ok(),
             }

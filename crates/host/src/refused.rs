@@ -25,7 +25,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 
 use crate::fork::Ended;
 use crate::process_lock::ProcessLock;
-use crate::sys::{nr, syscall6};
+use crate::sys::{any_syscall, nr, syscall6};
 use crate::user;
 use calls::{NEEDED, OPTIONAL, WAITS, bad, wrong};
 pub use known::Refusal;
@@ -376,7 +376,7 @@ fn record(i: usize, answer: u8) {
 fn answer(i: usize) -> u8 {
     let (nr, args) = OPTIONAL[i];
     // SAFETY: arguments that change nothing: see `OPTIONAL`.
-    match check(unsafe { syscall6(nr, args) }) {
+    match check(unsafe { any_syscall(nr, args) }) {
         Err(e) if refuses(e) => e.0 as u8,
         Ok(fd) if nr == nr::__NR_eventfd => {
             // SAFETY: made this moment.
@@ -435,7 +435,7 @@ fn ask_in_children() -> Option<usize> {
             for (at, nr) in bars().enumerate().skip(next) {
                 found.trying.store(at as u8, Relaxed);
                 // SAFETY: arguments that change nothing.
-                unsafe { syscall6(nr, wrong(nr)) };
+                unsafe { any_syscall(nr, wrong(nr)) };
             }
             for i in next.saturating_sub(barring)..N {
                 found.trying.store((barring + i) as u8, Relaxed);
