@@ -101,14 +101,6 @@ impl Word for Guarded {
             self.bucket.wake_all();
         }
     }
-
-    fn me() -> u32 {
-        1
-    }
-
-    fn is_alive(_: u32) -> bool {
-        true
-    }
 }
 
 /// Three threads ask for one value.

@@ -1,7 +1,7 @@
 //! Value that is made once, by the first thread that asks for it.
 //!
-//! A signal handler must not ask for a value that the thread it has interrupted is making: it would
-//! wait for ever. A forked child makes a value anew that another thread of its parent was making.
+//! A signal handler must not ask for a value that the thread it has interrupted is making, and a
+//! forked child not for one that another thread of its parent was making: both would wait for ever.
 #![allow(unsafe_code)]
 
 use core::cell::UnsafeCell;
@@ -111,21 +111,9 @@ impl<T: Debug> Debug for OnceLock<T> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::lock::protocol::Word;
     use core::sync::atomic::Ordering::Relaxed;
     use std::sync::{Arc, Barrier};
     use std::thread;
-
-    #[test]
-    fn a_thread_that_is_gone_does_not_keep_others_waiting() {
-        let gone = thread::spawn(<AtomicU32 as Word>::me).join().unwrap();
-        for awaited in [0, 1 << 31] {
-            let lock = OnceLock::new();
-            lock.word.store(gone | awaited, Relaxed);
-            assert_eq!(*lock.get_or_init(|| 7), 7);
-            assert_eq!(lock.get(), Some(&7));
-        }
-    }
 
     #[test]
     fn one_of_many_makes_the_value() {

@@ -1,7 +1,7 @@
 //! Steps of [`OnceLock`](super::once) and [`RwLock`](super::rw), on any word: a futex of the
 //! process, or loom's (the engine's `verify::locks`).
 
-use crate::os::thread::{futex_wait, futex_wake, gettid, is_alive};
+use crate::os::thread::{futex_wait, futex_wake};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 
@@ -17,10 +17,6 @@ pub trait Word {
     fn sleep(&self, seen: u32);
     /// Wakes all threads that sleep on the word.
     fn wake(&self);
-    /// Returns the number of the calling thread: neither 0 nor more than 22 bits.
-    fn me() -> u32;
-    /// Returns whether that thread may be one of this process.
-    fn is_alive(thread: u32) -> bool;
 }
 
 impl Word for AtomicU32 {
@@ -51,28 +47,18 @@ impl Word for AtomicU32 {
     fn wake(&self) {
         futex_wake(self, i32::MAX.cast_unsigned());
     }
-
-    fn me() -> u32 {
-        gettid()
-    }
-
-    fn is_alive(thread: u32) -> bool {
-        is_alive(thread)
-    }
 }
 
-/// Value that is made once. The word is 0, or the number of the thread that makes the value, or
-/// says that it is made.
-///
-/// A child that another thread has forked amid the making has no such thread, and makes the value
-/// itself.
+/// Value that is made once.
 pub mod once {
     use super::*;
 
     const EMPTY: u32 = 0;
-    /// Bit, set while others sleep until the value is there.
-    const AWAITED: u32 = 1 << 31;
-    const MADE: u32 = u32::MAX;
+    /// A thread makes the value.
+    const MAKING: u32 = 1;
+    /// Others sleep until it has.
+    const AWAITED: u32 = 2;
+    const MADE: u32 = 3;
 
     /// Returns whether the value is there.
     #[inline(always)]
@@ -82,28 +68,20 @@ pub mod once {
 
     /// Waits until the value is there. Returns true if the caller is to make it, and to call
     /// [`end`].
-    pub fn begin<W: Word>(word: &W) -> bool {
-        let me = W::me();
+    pub fn begin(word: &impl Word) -> bool {
         loop {
-            let seen = match word.exchange(EMPTY, me, Acquire) {
+            match word.exchange(EMPTY, MAKING, Acquire) {
                 Ok(_) => return true,
                 Err(MADE) if is_made(word) => return false,
-                Err(seen) => seen,
-            };
-            let awaited = seen | AWAITED;
-            if seen != EMPTY && !W::is_alive(seen & !AWAITED) {
-                if word.exchange(seen, me | seen & AWAITED, Acquire).is_ok() {
-                    return true;
-                }
-            } else if seen == awaited || word.exchange(seen, awaited, Relaxed).is_ok() {
-                word.sleep(awaited);
+                Err(MAKING) if word.exchange(MAKING, AWAITED, Relaxed).is_err() => {}
+                Err(_) => word.sleep(AWAITED),
             }
         }
     }
 
     /// Ends the making; `made`: the value is there.
     pub fn end(word: &impl Word, made: bool) {
-        if word.swap(if made { MADE } else { EMPTY }, Release) & AWAITED != 0 {
+        if word.swap(if made { MADE } else { EMPTY }, Release) == AWAITED {
             word.wake();
         }
     }

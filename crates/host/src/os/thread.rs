@@ -6,25 +6,11 @@ use core::sync::atomic::AtomicU32;
 use super::kernel;
 use super::time::Timespec;
 use crate::vdso;
-use softring_uapi::errno::{Errno, Result};
+use softring_uapi::errno::Result;
 
 /// Returns the number of the processor that the thread runs on.
 pub fn sched_getcpu() -> usize {
     vdso::getcpu() as usize
-}
-
-/// Returns the number of the calling thread; asks each time.
-pub(crate) fn gettid() -> u32 {
-    // SAFETY: no arguments.
-    unsafe { kernel!(__NR_gettid) }.map_or(1, |tid| tid as u32)
-}
-
-/// Returns whether a thread of this number may be one of the calling process: only if the kernel
-/// says so it is not.
-pub(crate) fn is_alive(tid: u32) -> bool {
-    // SAFETY: numbers; signal 0 does nothing.
-    let answer = unsafe { kernel!(__NR_getpid).and_then(|pid| kernel!(__NR_tgkill, pid, tid, 0)) };
-    answer != Err(Errno::ESRCH)
 }
 
 /// `FUTEX_PRIVATE_FLAG`: no other process uses the word.
