@@ -4,10 +4,10 @@
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 
-use softring_host::os::fd::OwnedFd;
+use softring_host::os::fd::{AsRawFd, OwnedFd};
 
 use crate::io::of_process::PROCESS;
-use softring_host::calls::{ReadPtr, paths};
+use softring_host::calls::{ReadPtr, files, paths};
 use softring_host::sys::EngineFd;
 use softring_uapi::errno::{Errno, Result};
 
@@ -102,6 +102,23 @@ impl How {
     /// Returns whether the file has no name (O_TMPFILE): the path is the directory's.
     pub(crate) fn is_unnamed(self) -> bool {
         self.flags & TMPFILE != 0
+    }
+
+    /// Opens by `open` without waiting for the other end of a FIFO. As in the kernel, O_NONBLOCK is
+    /// on only meanwhile.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub(crate) fn open_nonblocking(
+        self,
+        open: impl FnOnce(How) -> Result<OwnedFd>,
+    ) -> Result<OwnedFd> {
+        if self.flags & (O_PATH | O_NONBLOCK) != 0 {
+            return open(self);
+        }
+        let fd = open(How { flags: self.flags | O_NONBLOCK, ..self })?;
+        let _ = files::set_flags(fd.as_raw_fd(), self.flags);
+        Ok(fd)
     }
 
     pub(crate) fn openat2(self, dir: i32, path: u64) -> Result<OwnedFd> {

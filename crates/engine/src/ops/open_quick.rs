@@ -3,7 +3,7 @@
 //! The kernel's ring gives each to a worker (`io_openat_force_async`), and so does this one at
 //! first: the way there and back takes 15 µs, the open 5. The submitter makes them itself by the
 //! rule for short writes (`ops::rw_quick`), with a record of their own: once those of workers
-//! hardly ever had to wait, and until one of the submitter's has to.
+//! hardly ever had to wait, and until two of some 256 of the submitter's have to.
 //!
 //! The open names only a path, so the file system is that of the last file that a worker opened in
 //! the same directory. Only disks of this machine and memory count: another one may be served by
@@ -11,10 +11,9 @@
 
 use softring_host::os::fd::{AsRawFd, OwnedFd};
 
-use crate::ops::open_how::{AT_FDCWD, How, O_NONBLOCK};
+use crate::ops::open_how::{AT_FDCWD, How};
 use crate::ring::ctx::Ctx;
 use crate::ring::request::{Req, ReqFlags};
-use softring_host::calls::files;
 use softring_host::fd::directories::Directory;
 use softring_host::fd::file_systems::WrittenOn;
 use softring_uapi::errno::{Errno, Result};
@@ -55,22 +54,13 @@ pub(crate) fn open(
     how: How,
     open: impl FnOnce(How) -> Result<OwnedFd>,
 ) -> Result<OwnedFd> {
-    let now = How { flags: how.flags | O_NONBLOCK, ..how };
-    let opened = match on.record() {
-        Some(record) => record.opens().spend(|| open(now)),
-        None => open(now),
-    };
-    match opened {
-        Ok(fd) => {
-            if now != how {
-                let _ = files::set_flags(fd.as_raw_fd(), how.flags);
-            }
-            Ok(fd)
-        }
-        // A FIFO without a reader, a lease, a signal.
-        Err(Errno::ENXIO | Errno::EINTR) => Err(Errno::EAGAIN),
-        Err(e) => Err(e),
-    }
+    let opened = how.open_nonblocking(|how| match on.record() {
+        Some(record) => record.opens().spend(|| open(how)),
+        None => open(how),
+    });
+    // A FIFO without a reader, a lease, a signal.
+    let by_worker = |e| if matches!(e, Errno::ENXIO | Errno::EINTR) { Errno::EAGAIN } else { e };
+    opened.map_err(by_worker)
 }
 
 /// Makes a worker's open, and counts it as long as the file system does not trust submitters.

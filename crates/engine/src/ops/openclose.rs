@@ -90,23 +90,13 @@ pub(crate) fn open(call: &mut Call, how_to: Try) -> Outcome {
     }
 }
 
-/// Opens without waiting for a disk, or for the other end of a FIFO. As in the kernel, O_NONBLOCK
-/// is on only meanwhile.
+/// Opens without waiting for a disk, or for the other end of a FIFO.
 fn open_cached(how: How, dir: i32, name: u64) -> Result<OwnedFd> {
     if !cached_lookup_works() {
         return Err(Errno::EAGAIN);
     }
-    let keep_flags = how.flags & (O_PATH | O_NONBLOCK) != 0;
-    let quick = How {
-        flags: how.flags | if keep_flags { 0 } else { O_NONBLOCK },
-        resolve: how.resolve | RESOLVE_CACHED,
-        ..how
-    };
-    let fd = quick.openat2(dir, name)?;
-    if !keep_flags {
-        let _ = files::set_flags(fd.as_raw_fd(), how.flags);
-    }
-    Ok(fd)
+    let cached = How { resolve: how.resolve | RESOLVE_CACHED, ..how };
+    cached.open_nonblocking(|how| how.openat2(dir, name))
 }
 
 fn open_blocking(how: How, dir: i32, name: u64, by_openat2: bool) -> Result<OwnedFd> {
