@@ -8,7 +8,6 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::ring::ctx::{Ctx, Ring};
 use crate::ring::table::find;
 use softring_host::handlers::Call;
-use softring_host::sys::borrow;
 
 /// State of a ring as an edge-triggered set reports it: once for each change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,12 +63,7 @@ pub fn silence(fd: i32) -> bool {
     }
     ctx.completion.poll_fd = None;
     let number = softring_host::fd::now(ring.stand_in.load(SeqCst));
-    if softring_host::sys::poll_now(number, softring_host::sys::POLLIN) != 0
-        && let Some(e) = borrow(number)
-    {
-        let _ = softring_host::os::io::read(e, &mut [0u8; 8]);
-    }
-    ctx.completion.signalled = None;
+    super::stand_in::signal(&ring, &mut ctx, number, false);
     true
 }
 

@@ -82,9 +82,14 @@ fn of_ring(ring: &Arc<Ring>) -> Option<i32> {
 /// Makes a stand-in readable if the ring is, else not. A waiter for an edge must not see a false
 /// one.
 fn update(ring: &Ring, ctx: &mut Ctx, stand_in: i32) {
-    let Some(e) = borrow(stand_in) else { return };
     let ready =
         ctx.mem.cq_ready() > 0 || !ctx.completion.overflow.is_empty() || ctx.owes_task_work();
+    signal(ring, ctx, stand_in, ready);
+}
+
+/// Makes a stand-in readable, or not.
+pub(super) fn signal(ring: &Ring, ctx: &mut Ctx, stand_in: i32, ready: bool) {
+    let Some(e) = borrow(stand_in) else { return };
     match (ready, is_signalled(ring, ctx, stand_in)) {
         (true, false) => drop(softring_host::os::io::write(e, &1u64.to_ne_bytes())),
         (false, true) => drop(softring_host::os::io::read(e, &mut [0u8; 8])),
