@@ -273,7 +273,7 @@ pub(crate) struct Ended(Option<usize>);
 impl Ended {
     /// Reaps the child, by a call that waits for one.
     pub(crate) fn reap(self) {
-        self.0.map(reap);
+        self.0.into_iter().for_each(reap);
     }
 }
 
@@ -325,8 +325,8 @@ unsafe fn start(flags: usize, f: impl FnOnce()) -> Option<usize> {
     usize::try_from(pid).ok()
 }
 
-/// Waits for the end of such a child; false if no call may be made that does.
-fn reap(pid: usize) -> bool {
+/// Waits for the end of such a child, if a call may be made that does.
+fn reap(pid: usize) {
     const WALL: usize = 0x4000_0000;
     const P_PID: usize = 1;
     const WEXITED: usize = 4;
@@ -344,5 +344,5 @@ fn reap(pid: usize) -> bool {
                 answer => return answer.is_ok(),
             }
         }
-    })
+    });
 }

@@ -44,8 +44,8 @@ pub struct Record {
     opens: Trust,
 }
 
-/// Trust that calls of one sort hardly ever wait: workers' calls earn it, and one of the
-/// submitter's that waits ends it.
+/// Trust that calls of one sort hardly ever wait: workers' calls earn it, and two waits among the
+/// submitters' end it.
 #[derive(Debug)]
 pub struct Trust {
     /// Calls of workers that did not wait, less the price of those that did.
@@ -55,7 +55,7 @@ pub struct Trust {
     given: AtomicBool,
     /// Calls of submitters that are to be watched, since one was slow.
     doubted: AtomicU16,
-    /// Calls of workers that were not watched. Wraps.
+    /// Calls of workers since one was watched.
     passed: AtomicU16,
 }
 
@@ -204,9 +204,9 @@ impl Trust {
     /// Makes a worker's call, and counts it if it `succeeds`. While such calls keep waiting, one of
     /// [`SAMPLED`] is watched, which takes a system call or two.
     pub fn earn<T>(&self, call: impl FnOnce() -> T, succeeds: impl FnOnce(&T) -> bool) -> T {
-        let passed = self.passed.load(Relaxed).wrapping_add(1);
-        if self.quick.load(Relaxed) == 0 && !passed.is_multiple_of(SAMPLED) {
-            self.passed.store(passed, Relaxed);
+        let passed = self.passed.load(Relaxed);
+        if self.quick.load(Relaxed) == 0 && passed + 1 < SAMPLED {
+            self.passed.store(passed + 1, Relaxed);
             return call();
         }
         self.passed.store(0, Relaxed);
