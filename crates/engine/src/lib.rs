@@ -43,7 +43,8 @@ pub mod fds {
     pub use crate::drive::sets::{Report, can_drive, report, silence, stand_in};
     pub use crate::drive::stand_in::{poll_fd, set_fd, sq_full};
     pub use crate::process::{
-        after_dup, after_setfl, before_close, before_close_range, mmap_offset, sweep,
+        after_dup, after_setfl, before_close, before_close_range, before_plain_close, mmap_offset,
+        sweep,
     };
     pub use crate::ring::table::{find, is_last, move_away, ring, surely_no_ring};
 }

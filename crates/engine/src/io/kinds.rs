@@ -98,9 +98,14 @@ pub(crate) fn history(fd: i32) -> Option<&'static History> {
     remembered::history(fd).filter(|_| closes_reported())
 }
 
+/// Returns whether the program's file is remembered as one on a modelled device.
+pub(crate) fn is_modelled(fd: i32) -> bool {
+    remembered::kind(fd).is_some_and(|slot| slot.load(Relaxed) >= ON_MODEL)
+}
+
 /// Forgets a number's kind before a close, and its file on a modelled device.
 pub(crate) fn forget_closing(fd: i32) {
-    if remembered::kind(fd).is_some_and(|s| s.load(Relaxed) >= ON_MODEL) {
+    if is_modelled(fd) {
         model::files::closing(fd);
     }
     forget_kind(fd);

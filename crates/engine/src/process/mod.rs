@@ -16,4 +16,6 @@ pub(crate) mod worker_side;
 
 pub use closing::sweep;
 pub(crate) use closing::{checked_ring, hold_ring, insert};
-pub use reports::{after_dup, after_setfl, before_close, before_close_range, mmap_offset};
+pub use reports::{
+    after_dup, after_setfl, before_close, before_close_range, before_plain_close, mmap_offset,
+};

@@ -1,7 +1,7 @@
 //! Reports of the entry points on the program's descriptors: closes, duplicates, changed flags.
 
-use crate::io::kinds::forget_closing;
-use crate::io::persistent::{Closing, NUMBERS};
+use crate::io::kinds::{forget_closing, is_modelled};
+use crate::io::persistent::{Closing, NUMBERS, registered_anywhere};
 use crate::process::closing::remove;
 use crate::ring::table::{duplicated, first_ring, number_closes};
 use softring_host::fd::dup_cache::file_closes;
@@ -9,6 +9,24 @@ use softring_host::fd::numbers::{is_known_ring, is_ring};
 use softring_host::fd::remembered::{REMEMBERED, forget_kind};
 use softring_host::fd::{dup_cache, locks, moved};
 use softring_host::handlers::Call;
+
+/// Does what [`before_close`] does for a number of which no more than facts is known: it is no
+/// ring, nothing waits on it, and there is no duplicate of its file. Right also in a vfork child,
+/// whose close leaves the number open in this process: what is forgotten here is found out again.
+/// `None`: only `before_close` will do.
+#[inline]
+pub fn before_plain_close(fd: i32) -> Option<Closing> {
+    let _call = Call::begin();
+    let closing = Closing::new(fd);
+    let plain = !is_known_ring(fd)
+        && !registered_anywhere(fd)
+        && !is_modelled(fd)
+        && !dup_cache::has_any_of(fd);
+    plain.then(|| {
+        forget_kind(fd);
+        closing
+    })
+}
 
 /// Reports that the program is about to close `fd`. Call before the real `close(2)`, whatever `fd`
 /// is, and keep the answer until that is over.
@@ -76,4 +94,31 @@ pub fn after_setfl(fd: i32) {
 pub fn mmap_offset(fd: i32, offset: u64) -> u64 {
     let _call = Call::begin();
     if offset == softring_uapi::IORING_OFF_CQ_RING && is_ring(fd) { 0 } else { offset }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering::Relaxed;
+    use softring_host::fd::kind::Kind;
+    use softring_host::fd::{dup_internal, remembered};
+    use softring_host::os::fd::AsRawFd;
+
+    #[test]
+    fn a_close_of_a_plain_number_only_forgets_it() {
+        let file = softring_host::substitute::memfd("f", false).unwrap();
+        let fd = file.as_raw_fd();
+        let known = || remembered::kind(fd).unwrap().load(Relaxed);
+        remembered::kind(fd).unwrap().store(Kind::Memory.code(), Relaxed);
+        assert!(before_plain_close(fd).is_some());
+        assert_eq!(known(), 0);
+        remembered::kind(fd).unwrap().store(Kind::Memory.code(), Relaxed);
+        let dup = dup_internal(fd).unwrap();
+        let kept = dup_cache::keep(fd, dup, Kind::Memory).unwrap();
+        assert!(before_plain_close(fd).is_none(), "it has a duplicate");
+        assert_ne!(known(), 0);
+        drop((before_close(fd), kept));
+        assert_eq!(known(), 0);
+        assert!(before_plain_close(fd).is_some());
+    }
 }

@@ -211,6 +211,13 @@ pub fn any() -> bool {
     STAYING.load(Relaxed) > 0
 }
 
+/// Returns whether the program's close of `fd` may end a duplicate: one of this number is cached,
+/// or one of any file is retained.
+pub fn has_any_of(fd: i32) -> bool {
+    let cached = Entry::of(slot_of(fd).load(Acquire)).is_some_and(|entry| entry.number == fd);
+    cached || crate::fd::locks::any_retained()
+}
+
 /// Closes the duplicates of the file of `fd` that no request uses, before the program closes `fd`.
 pub fn file_closes(fd: i32) {
     closing(fd);

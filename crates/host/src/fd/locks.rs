@@ -116,10 +116,15 @@ pub(crate) fn reuse(fd: i32) -> Option<InternalFd> {
     same.find_map(claim)
 }
 
+/// Returns whether any duplicate is retained.
+pub(crate) fn any_retained() -> bool {
+    COUNT.load(Relaxed) > 0
+}
+
 /// Closes the retained duplicates of the file of `fd`. The program is about to close `fd`, which
 /// ends its locks on that file.
 pub fn closing(fd: i32) {
-    if COUNT.load(Relaxed) == 0 {
+    if !any_retained() {
         return;
     }
     let closed = file(fd);

@@ -138,6 +138,12 @@ fn share_first(fd: i32) {
     reveal(fd);
 }
 
+/// Returns whether anything is recorded of the number.
+#[inline]
+pub fn knows(fd: i32) -> bool {
+    known_id(fd) != 0 || SETS.shared.has(fd)
+}
+
 /// Records that the number is about to be closed.
 pub fn closes(fd: i32) {
     if !is_known(fd) {

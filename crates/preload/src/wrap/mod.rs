@@ -32,7 +32,17 @@ pub struct Internal;
 
 /// Reports that the program is about to close `fd`; the result is kept until the close is over.
 pub fn closing(fd: i32) -> Result<Option<Closing>, Internal> {
-    if !gate::watched() || proc::shares_memory() {
+    if !gate::watched() {
+        return Ok(None);
+    }
+    proc::check_forked();
+    if !fd::numbers::is_internal(fd)
+        && !fd::sets::knows(fd)
+        && let Some(closing) = fds::before_plain_close(fd)
+    {
+        return Ok(Some(closing));
+    }
+    if proc::shares_memory() {
         return Ok(None);
     }
     if fd::is_hidden(fd) {
