@@ -5,6 +5,8 @@ use super::prelude::*;
 pub const CASES: &[Case] = &[
     any_order!("disk", direct, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)],
         "O_DIRECT reads and writes, aligned and unaligned"),
+    any_order!("disk", direct_vectors, [Op(IORING_OP_READV), Op(IORING_OP_WRITEV)],
+        "vectors of one part on O_DIRECT, good and bad, alone and in batches"),
     any_order!("disk", cancel_in_flight, [Op(IORING_OP_READ), Op(IORING_OP_ASYNC_CANCEL)],
         "a request in flight on a disk cannot be cancelled"),
     legal!("disk", extending_writes, [Op(IORING_OP_WRITE)],
@@ -36,6 +38,45 @@ fn direct(cx: &mut Cx) -> Outcome {
     cx.one(&mut ring, "odd offset", io(IORING_OP_READ, page, 4096, 1), -EINVAL);
     cx.one(&mut ring, "odd length", io(IORING_OP_READ, page, 100, 0), -EINVAL);
     cx.one(&mut ring, "in a worker", io(IORING_OP_READ, page, 4096, 0).with(IOSQE_ASYNC), 4096);
+    Ok(())
+}
+
+fn direct_vectors(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(8, 0)?;
+    let file = cx.direct_file("f", &[7; 16384])?;
+    let fd = file.as_raw_fd();
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    os::store(page, &[9u8; 4096]);
+    let part = |base, len| libc::iovec { iov_base: base as *mut _, iov_len: len };
+    let io = |op, vector: &libc::iovec, off| sqe::rw(op, fd, addr(vector), 1, off);
+    let (whole, nothing) = (part(page, 4096), part(page, 0));
+    // The file is known to be O_DIRECT from the first request on.
+    for _ in 0..2 {
+        cx.one(&mut ring, "write", io(IORING_OP_WRITEV, &whole, 4096), 4096);
+        cx.one(&mut ring, "read", io(IORING_OP_READV, &whole, 0), 4096);
+        cx.is("data", os::load(page), 0x0707_0707);
+        cx.one(&mut ring, "at the end", io(IORING_OP_READV, &whole, 16384), 0);
+        cx.one(&mut ring, "over the end", io(IORING_OP_READV, &part(page, 8192), 12288), 4096);
+        cx.one(&mut ring, "nothing", io(IORING_OP_READV, &nothing, 0), 0);
+        cx.one(&mut ring, "odd length", io(IORING_OP_READV, &part(page, 100), 0), -EINVAL);
+        cx.one(&mut ring, "negative", io(IORING_OP_READV, &part(page, usize::MAX), 0), -EINVAL);
+        cx.one(&mut ring, "bad part", io(IORING_OP_READV, &part(BAD, 4096), 0), -EFAULT);
+        cx.one(&mut ring, "kernel's part", io(IORING_OP_READV, &part(KERNEL, 4096), 0), -EFAULT);
+        for (what, at) in [("null", 0), ("unmapped", BAD), ("kernel", KERNEL)] {
+            cx.one(&mut ring, what, sqe::rw(IORING_OP_READV, fd, at, 1, 0), -EFAULT);
+            cx.one(&mut ring, what, sqe::rw(IORING_OP_WRITEV, fd, at, 1, 0), -EFAULT);
+        }
+        let bad = sqe::rw(IORING_OP_READV, fd, BAD, 1, 0);
+        let good = io(IORING_OP_READV, &whole, 0);
+        cx.batch(&mut ring, "last", &[good.ud(1), bad.ud(2)], &[(1, 4096), (2, -EFAULT)]);
+        ring.push(bad.ud(1));
+        ring.push(good.ud(2));
+        cx.is("a bad vector ends the batch", ring.submit(), 1);
+        cx.reap(&mut ring, "first", &[(1, -EFAULT)]);
+        cx.is("the rest", ring.submit(), 1);
+        cx.reap(&mut ring, "second", &[(2, 4096)]);
+        os::store(page, &[9u8; 4096]);
+    }
     Ok(())
 }
 

@@ -6,6 +6,8 @@ use std::ffi::CStr;
 pub const CASES: &[Case] = &[
     any_order!("open", openat_case, [Op(IORING_OP_OPENAT)], "files are opened and created, with flags and mode"),
     legal!("open", openat_refusals, [Op(IORING_OP_OPENAT)], "bad names, pointers, directories and words"),
+    legal!("open", ends_batch, [Op(IORING_OP_OPENAT)], "a name that cannot be read ends a batch, one that is not there does not"),
+    any_order!("open", flags_change, [Op(IORING_OP_OPENAT), Op(IORING_OP_READ)], "a file that a request has opened gets other flags, and its number another file"),
     legal!("open", openat2_case, [Op(IORING_OP_OPENAT2)], "OPENAT2 works as openat2(2), with its resolve flags"),
     legal!("open", openat2_refusals, [Op(IORING_OP_OPENAT2)], "bad sizes, pointers, flags and modes"),
     legal!("open", into_slot, [Op(IORING_OP_OPENAT), Op(IORING_OP_OPENAT2)], "a file is opened into a slot, and replaces the file there"),
@@ -87,6 +89,68 @@ struct How {
     mode: u64,
     resolve: u64,
     more: u64,
+}
+
+fn ends_batch(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let (old, none) = (cx.path("old")?, cx.path("none")?);
+    cx.file("old", b"data")?;
+    let long = std::ffi::CString::new(vec![b'x'; 4096]).map_err(|_| EINVAL)?;
+    let good = openat(HERE, &old, libc::O_WRONLY | libc::O_DIRECTORY, 0);
+    let at = |p: usize| good.set(|s| s.addr = p as u64);
+    let all = [
+        ("unmapped", at(BAD), -EFAULT, 1),
+        ("empty", openat(HERE, c"", 0, 0), -ENOENT, 1),
+        ("longer than any", openat(HERE, &long, 0, 0), -libc::ENAMETOOLONG, 1),
+        ("missing", openat(HERE, &none, 0, 0), -ENOENT, 2),
+        ("not a directory", good, -ENOTDIR, 2),
+    ];
+    for (what, first, want, taken) in all {
+        ring.push(first.ud(1));
+        ring.push(good.ud(2));
+        cx.is(what, ring.submit(), taken);
+        if taken == 1 {
+            cx.reap(&mut ring, what, &[(1, want)]);
+            cx.is("the rest", ring.submit(), 1);
+            cx.reap(&mut ring, "the rest", &[(2, -ENOTDIR)]);
+        } else {
+            cx.reap(&mut ring, what, &[(1, want), (2, -ENOTDIR)]);
+        }
+    }
+    Ok(())
+}
+
+/// An odd read tells whether a file is O_DIRECT.
+fn flags_change(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let path = cx.path("f")?;
+    let direct = cx.direct_file("f", &[7; 8192])?;
+    let mut buf = [0; 8];
+    let mut odd = |cx: &mut Cx, what, fd: &std::os::fd::OwnedFd, want| {
+        cx.one(&mut ring, what, sqe::read(fd.as_raw_fd(), &mut buf, 1), want);
+    };
+    let mut other = cx.ring(4, 0)?;
+    let flags = rustix::fs::OFlags::RDWR;
+    for _ in 0..2 {
+        let mut fd = cx.one_fd(&mut other, "open", openat(HERE, &path, libc::O_RDWR, 0))?;
+        odd(cx, "buffered", &fd, 8);
+        rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::DIRECT)?;
+        odd(cx, "made O_DIRECT", &fd, -EINVAL);
+        rustix::fs::fcntl_setfl(&fd, flags)?;
+        odd(cx, "buffered again", &fd, 8);
+        rustix::io::dup2(&direct, &mut fd)?;
+        odd(cx, "another file", &fd, -EINVAL);
+        drop(fd);
+        let how = libc::O_RDWR | libc::O_DIRECT;
+        let fd = cx.one_fd(&mut other, "open O_DIRECT", openat(HERE, &path, how, 0))?;
+        odd(cx, "O_DIRECT", &fd, -EINVAL);
+        rustix::fs::fcntl_setfl(&fd, flags)?;
+        odd(cx, "made buffered", &fd, 8);
+        let by_worker = openat(HERE, &path, how, 0).with(IOSQE_ASYNC);
+        let fd = cx.one_fd(&mut other, "open by a worker", by_worker)?;
+        odd(cx, "O_DIRECT", &fd, -EINVAL);
+    }
+    Ok(())
 }
 
 fn openat2(path: &CStr, how: &How, size: u32) -> io_uring_sqe {

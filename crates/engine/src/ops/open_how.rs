@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 
 use softring_host::os::fd::{AsRawFd, OwnedFd};
+use softring_host::os::fs::OFlags;
 
 use crate::io::of_process::PROCESS;
 use softring_host::calls::{ReadPtr, files, paths};
@@ -87,6 +88,11 @@ impl How {
             u64::from_ne_bytes(at.unwrap_or_default())
         };
         How { flags: word(0), mode: word(1), resolve: word(2) }
+    }
+
+    /// Returns the flags of the opened file.
+    pub(crate) fn open_flags(self) -> OFlags {
+        OFlags::from_bits_retain(self.flags as u32)
     }
 
     /// Returns whether the open is sure to wait, or must not be tried twice.

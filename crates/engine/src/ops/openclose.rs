@@ -85,6 +85,7 @@ pub(crate) fn open(call: &mut Call, how_to: Try) -> Outcome {
         Ok(fd) => {
             let fd = softring_host::fd::release(fd);
             softring_host::fd::forget_kind(fd);
+            softring_host::fd::remembered::opened(fd, how.open_flags());
             Outcome::Done(fd)
         }
     }

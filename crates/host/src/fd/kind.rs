@@ -1,9 +1,11 @@
 //! Kinds of files, as far as routing must know them.
 
-use crate::os::fd::AsFd;
+use crate::os::fd::{AsFd, AsRawFd};
 use crate::os::fs::{FileType, OFlags};
 
 use crate::fd::mounts::{self, Mount};
+use crate::fd::numbers::closes_reported;
+use crate::fd::remembered;
 use crate::sys::{Number, borrow};
 
 /// Behaviour of I/O on a file.
@@ -131,7 +133,10 @@ impl Kind {
     /// Returns the kind of a file that is no file in memory, and whether it is open for writes that
     /// need not reach the disk.
     fn of_disk(fd: Number) -> (Kind, bool) {
-        let Ok(flags) = crate::os::fs::fcntl_getfl(fd) else { return (Kind::Unknown, false) };
+        let known = remembered::flags(fd.as_fd().as_raw_fd()).filter(|_| closes_reported());
+        let Some(flags) = known.or_else(|| crate::os::fs::fcntl_getfl(fd).ok()) else {
+            return (Kind::Unknown, false);
+        };
         let kind = if flags.contains(OFlags::DIRECT) { Kind::Direct } else { Kind::Buffered };
         let read_only = flags & OFlags::RWMODE == OFlags::RDONLY;
         (kind, !read_only && !flags.intersects(OFlags::SYNC | OFlags::DSYNC))
