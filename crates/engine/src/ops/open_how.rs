@@ -127,6 +127,19 @@ impl How {
         Ok(fd)
     }
 
+    /// Opens without waiting for a disk, or for the other end of a FIFO.
+    ///
+    /// # Errors
+    /// `EAGAIN` if the directory cache does not know the path, and where the kernel knows no such
+    /// open (before Linux 5.12); those of openat2(2).
+    pub(crate) fn open_cached(self, dir: i32, name: u64) -> Result<OwnedFd> {
+        if !cached_lookup_works() {
+            return Err(Errno::EAGAIN);
+        }
+        let cached = How { resolve: self.resolve | RESOLVE_CACHED, ..self };
+        cached.open_nonblocking(|how| how.openat2(dir, name))
+    }
+
     pub(crate) fn openat2(self, dir: i32, path: u64) -> Result<OwnedFd> {
         let how = [self.flags, self.mode, self.resolve];
         paths::openat2(dir, ReadPtr(path), how)

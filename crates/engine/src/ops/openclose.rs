@@ -5,12 +5,11 @@
 
 use alloc::boxed::Box;
 use softring_host::os::fd::{AsRawFd, OwnedFd};
+use softring_host::os::fs::OFlags;
 
 use crate::io::persistent::{self, Closing};
 use crate::memory::sqe::Sqe;
-use crate::ops::open_how::{
-    How, O_CLOEXEC, O_DIRECT, O_EXCL, O_NONBLOCK, O_PATH, RESOLVE_CACHED, cached_lookup_works,
-};
+use crate::ops::open_how::{How, O_CLOEXEC, O_DIRECT, O_EXCL, O_NONBLOCK, O_PATH, RESOLVE_CACHED};
 use crate::ops::{answer, answer_waiting, no_fixed_file, open_quick, path, zero};
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{Outcome, Try};
@@ -36,6 +35,10 @@ pub(crate) fn openat2_prep(ctx: &mut Ctx, req: &mut Req) -> Result<()> {
 fn open_prep(ctx: &mut Ctx, req: &mut Req, how: How) -> Result<()> {
     zero(&[u64::from(req.call.sqe().buf_index)])?;
     no_fixed_file(req)?;
+    if let Some(fd) = open_quick::open_in_prep(ctx, req, how) {
+        req.call.state = OpState::Opened(fd, how.open_flags());
+        return Ok(());
+    }
     let name = ctx.unlocked(|| path(req.call.sqe().addr, false))?;
     if req.call.sqe().file_index != 0 && how.flags & O_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
@@ -51,6 +54,9 @@ fn open_prep(ctx: &mut Ctx, req: &mut Req, how: How) -> Result<()> {
 /// Opens: inline only a path that the directory cache knows, or a new file on a file system that
 /// hardly ever waits (`open_quick`), else on a worker.
 pub(crate) fn open(call: &mut Call, how_to: Try) -> Outcome {
+    if let Some((fd, flags)) = call.state.take_opened() {
+        return Outcome::Done(give(fd, flags));
+    }
     let OpState::Open(kept) = &call.state else { return Outcome::Done(Errno::EINVAL.res()) };
     let (name, mut how) = (kept.0.as_ptr().expose_provenance() as u64, How::of_bytes(&kept.1));
     let direct = call.sqe().file_index != 0;
@@ -65,7 +71,7 @@ pub(crate) fn open(call: &mut Call, how_to: Try) -> Outcome {
             let quick = kept.2.may_wait();
             let opened = match quick {
                 true => open_quick::open(kept.2, how, open),
-                false => open_cached(how, dir, name),
+                false => how.open_cached(dir, name),
             };
             match opened {
                 Err(Errno::EAGAIN) if quick || how.resolve & RESOLVE_CACHED == 0 => {
@@ -82,22 +88,16 @@ pub(crate) fn open(call: &mut Call, how_to: Try) -> Outcome {
             call.file = FileRef::Owned(softring_host::fd::make_internal_opened(fd), Kind::Unknown);
             Outcome::Done(0)
         }
-        Ok(fd) => {
-            let fd = softring_host::fd::release(fd);
-            softring_host::fd::forget_kind(fd);
-            softring_host::fd::remembered::opened(fd, how.open_flags());
-            Outcome::Done(fd)
-        }
+        Ok(fd) => Outcome::Done(give(fd, how.open_flags())),
     }
 }
 
-/// Opens without waiting for a disk, or for the other end of a FIFO.
-fn open_cached(how: How, dir: i32, name: u64) -> Result<OwnedFd> {
-    if !cached_lookup_works() {
-        return Err(Errno::EAGAIN);
-    }
-    let cached = How { resolve: how.resolve | RESOLVE_CACHED, ..how };
-    cached.open_nonblocking(|how| how.openat2(dir, name))
+/// Gives the program a file that was opened for it; returns its number.
+fn give(fd: OwnedFd, flags: OFlags) -> i32 {
+    let fd = softring_host::fd::release(fd);
+    softring_host::fd::forget_kind(fd);
+    softring_host::fd::remembered::opened(fd, flags);
+    fd
 }
 
 fn open_blocking(how: How, dir: i32, name: u64, by_openat2: bool) -> Result<OwnedFd> {

@@ -16,6 +16,8 @@ use crate::ring::phase::TimerArgs;
 use softring_host::calls::{Part, UserPtr};
 use softring_host::fd::InternalFd;
 use softring_host::fd::file_systems::WrittenOn;
+use softring_host::os::fd::OwnedFd;
+use softring_host::os::fs::OFlags;
 use softring_uapi::{epoll_event, io_uring_sqe, nvme_passthru_cmd64};
 
 /// Offset that stands for the file's own position.
@@ -37,6 +39,8 @@ pub(crate) enum OpState {
     /// OPENAT and OPENAT2: the path, `struct open_how`, and where the file goes if the submitter
     /// may open it itself (`ops::open_quick`).
     Open(Box<(CString, Vec<u8>, WrittenOn)>),
+    /// OPENAT and OPENAT2: the file that prep has opened, and its flags.
+    Opened(OwnedFd, OFlags),
     /// An operation on an extended attribute.
     Attribute(Box<Attribute>),
     /// BIND: the address.
@@ -106,6 +110,7 @@ impl OpState {
             OpState::Path(path) => is_send(path),
             OpState::Paths(paths) => is_send(paths),
             OpState::Open(open) => is_send(open),
+            OpState::Opened(fd, flags) => is_send(fd) && is_send(flags),
             OpState::Attribute(attribute) => is_send(attribute),
             OpState::Bind(name) => is_send(name),
             OpState::Connect(connect) => is_send(connect),
@@ -115,6 +120,17 @@ impl OpState {
             OpState::Sleep(job) => is_send(job),
             OpState::Epoll(event) => is_send(event),
             OpState::Command(command) => is_send(command),
+        }
+    }
+
+    /// Takes the file that prep has opened.
+    pub(crate) fn take_opened(&mut self) -> Option<(OwnedFd, OFlags)> {
+        match core::mem::take(self) {
+            OpState::Opened(fd, flags) => Some((fd, flags)),
+            other => {
+                *self = other;
+                None
+            }
         }
     }
 
