@@ -1,6 +1,7 @@
 //! The program's memory. An address from the program is accessed only after the kernel has said
 //! that it is good ([`check_readable`], [`check_writable`]), so a bad one is `EFAULT`, not SIGSEGV.
-//! (A program whose other thread unmaps the memory at that very moment gets SIGSEGV.)
+//! (A program whose other thread unmaps the memory at that very moment gets SIGSEGV.) Constants of
+//! the program and of its libraries are known to be good without a question.
 //!
 //! process_vm_readv(2) on ourselves is made for this, but not used: policies refuse it, or kill for
 //! it (systemd's `@system-service`, QEMU's `-sandbox`), and it takes several times as long.
@@ -9,9 +10,11 @@
 use alloc::vec;
 use alloc::vec::Vec;
 use core::arch::asm;
+use core::ops::Range;
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::lock::OnceLock;
 use crate::sys::sys;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
@@ -159,11 +162,42 @@ pub fn in_user(addr: u64, len: u64) -> Result<()> {
     if end > TASK_SIZE { Err(Errno::EFAULT) } else { Ok(()) }
 }
 
+/// Knowledge about memory.
+struct Known {
+    /// Means by which it is checked ([`Checks`]); 0: not found yet.
+    checks: AtomicU8,
+    /// Read-only memory of the program that stays for as long as it runs, in order.
+    constants: OnceLock<Vec<Range<usize>>>,
+}
+
+static KNOWN: Known = Known { checks: AtomicU8::new(0), constants: OnceLock::new() };
+
+/// Notes the read-only segments of the modules that the program has started with, which nobody
+/// unloads: what lies there is read unchecked. Called once, before the program runs.
+pub fn constants_are(mut segments: Vec<Range<usize>>) {
+    segments.sort_unstable_by_key(|segment| segment.start);
+    let _ = KNOWN.constants.set(segments);
+}
+
+fn is_constant(addr: u64, len: usize) -> bool {
+    KNOWN.constants.get().is_some_and(|segments| lies_in_one(segments, addr as usize, len))
+}
+
+/// Returns whether one of these ranges, which are in order, holds all `len` bytes at `first`.
+fn lies_in_one(ranges: &[Range<usize>], first: usize, len: usize) -> bool {
+    let at = ranges.partition_point(|range| range.end <= first);
+    let holds = |range: &Range<usize>| range.contains(&first) && len <= range.end - first;
+    ranges.get(at).is_some_and(holds)
+}
+
 /// Checks whether the program's memory may be read.
 ///
 /// # Errors
 /// `EFAULT` if any byte is not readable.
 pub fn check_readable(addr: u64, len: usize) -> Result<()> {
+    if is_constant(addr, len) {
+        return Ok(());
+    }
     check(addr, len, MADV_POPULATE_READ, reads_set, reads_set)
 }
 
@@ -231,15 +265,15 @@ pub fn populates() -> bool {
 
 #[inline]
 fn checks() -> Checks {
-    static KNOWN: AtomicU8 = AtomicU8::new(0);
+    let known = &KNOWN.checks;
     const PROBES: u8 = Checks::Probes as u8;
     const ADVICE: u8 = Checks::Advice as u8;
-    match KNOWN.load(Relaxed) {
+    match known.load(Relaxed) {
         PROBES => Checks::Probes,
         ADVICE => Checks::Advice,
         0 => {
             let checks = find_checks();
-            KNOWN.store(checks as u8, Relaxed);
+            known.store(checks as u8, Relaxed);
             checks
         }
         _ => Checks::Slow,
@@ -445,6 +479,15 @@ pub(crate) fn no_stat() -> crate::os::fs::Stat {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn constants_lie_within_one_segment() {
+        let segments = [10..20, 20..30, 40..50];
+        let known = |first, len| lies_in_one(&segments, first, len);
+        assert!(known(10, 10) && known(19, 1) && known(20, 10) && known(49, 0));
+        assert!(!known(9, 1) && !known(19, 2) && !known(35, 1) && !known(45, 6));
+        assert!(!known(50, 0) && !known(usize::MAX, 1) && !known(40, usize::MAX));
+    }
 
     #[test]
     fn each_method_reports_inaccessible_memory() {

@@ -187,6 +187,10 @@ fn update(fresh: bool) {
     let Some(mut seen) = SEEN.try_lock() else { return };
     let started = cpu_time();
     let modules = modules::loaded();
+    if !fresh && seen.is_empty() {
+        let segments = modules.iter().flat_map(|m| m.read_only.iter().cloned());
+        softring_host::user::constants_are(segments.collect());
+    }
     seen.retain(|s| modules.iter().any(|m| (m.base, m.text_start()) == (s.base, s.text)));
     let pages = PageMap::default();
     for m in &modules {

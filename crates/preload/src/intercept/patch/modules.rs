@@ -198,7 +198,7 @@ unsafe extern "C" fn collect(
             PT_LOAD => {
                 m.low = m.low.min(at);
                 m.high = m.high.max(at + len);
-                if h.p_flags & PF_W == 0 {
+                if h.p_flags & (PF_R | PF_W) == PF_R {
                     m.read_only.push(at..at + h.p_filesz as usize);
                 }
                 if h.p_flags & (PF_R | PF_X) == PF_R | PF_X && h.p_filesz > 0 {
