@@ -373,6 +373,17 @@ pub fn read<T: Plain>(addr: u64) -> Result<T> {
     Ok(v)
 }
 
+/// Copies one value in, unchecked.
+///
+/// # Safety
+/// The kernel has just read the value there itself, in a call of ours that has not failed.
+pub unsafe fn read_again<T: Plain>(addr: u64) -> T {
+    let mut v = T::default();
+    // SAFETY: the caller's (see the module); any bytes are a value.
+    unsafe { copy(addr, (&raw mut v).expose_provenance() as u64, size_of::<T>()) };
+    v
+}
+
 /// Copies one value in from each address, in order, until one is not readable; returns how many.
 /// Values on one page cost one check.
 pub fn read_each<T: Plain>(from: &[u64], to: &mut [T]) -> usize {

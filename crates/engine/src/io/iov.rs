@@ -34,10 +34,14 @@ pub(crate) fn import_iov(list: UserPtr, n: u32) -> Result<Vec<Part>> {
 
 /// Copies a vector of one part in; see [`import_iov`].
 pub(crate) fn import_one(list: UserPtr) -> Result<Part> {
-    let one: iovec = user::read(list.addr())?;
-    check(&[one])?;
+    one_part(user::read(list.addr())?)
+}
+
+/// Checks a vector of one part that is copied already, as [`import_one`] does.
+pub(crate) fn one_part(vector: iovec) -> Result<Part> {
+    check(&[vector])?;
     // SAFETY: the program's vector names it.
-    Ok(unsafe { Part::of_program(one) })
+    Ok(unsafe { Part::of_program(vector) })
 }
 
 fn check(iov: &[iovec]) -> Result<()> {

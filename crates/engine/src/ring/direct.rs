@@ -14,8 +14,9 @@ use softring_uapi::errno::Errno;
 #[derive(Debug)]
 pub(crate) struct DirectSqe {
     pub(crate) sqe: Sqe,
-    /// The memory that it names, or the one part of its vector.
-    pub(crate) part: Part,
+    /// The memory that it names, or the one part of its vector; `None` as long as only the kernel
+    /// has read the vector.
+    pub(crate) part: Option<Part>,
     /// Flag, true if the SQE writes; false if it reads.
     pub(crate) writes: bool,
     /// The registered file that it names.
@@ -50,12 +51,15 @@ impl DirectSqe {
         self.history().is_some() || crate::io::kinds::history(self.sqe.fd).is_none()
     }
 
-    /// Returns the bytes done so far if the result of the kernel's aio is not final, because the
-    /// aio was told not to wait.
+    /// Returns the memory, and the bytes done so far, if the result of the kernel's aio is not
+    /// final, because the aio was told not to wait.
     #[inline]
-    pub(crate) fn goes_on(&self, res: i64) -> Option<u64> {
-        let len = self.part.len.cast_signed();
-        if res == len || res < 0 && res != i64::from(Errno::EAGAIN.res()) || !self.has_file() {
+    pub(crate) fn goes_on(&self, res: i64) -> Option<(Part, u64)> {
+        let part = self.part?;
+        if res == part.len.cast_signed()
+            || res < 0 && res != i64::from(Errno::EAGAIN.res())
+            || !self.has_file()
+        {
             return None;
         }
         let done = u64::try_from(res).unwrap_or_else(|_| {
@@ -64,6 +68,6 @@ impl DirectSqe {
         });
         let fd = self.file.as_ref().map_or(self.sqe.fd, |node| node.fd());
         let more = res < 0 || !self.writes && !aio::nowait::ends_at(fd, self.sqe.off + done);
-        more.then_some(done)
+        more.then_some((part, done))
     }
 }

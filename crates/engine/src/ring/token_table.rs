@@ -51,6 +51,15 @@ impl<T> TokenTable<T> {
         u64::from(at) << 32 | TAG
     }
 
+    /// Returns the record that `token` names, if there is one.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, token: u64) -> Option<&mut T> {
+        if token & 0xffff_ffff != TAG {
+            return None;
+        }
+        self.entries.get_mut((token >> 32) as usize)?.as_mut()
+    }
+
     /// Removes the record that `token` names, if there is one.
     #[inline]
     pub(crate) fn take(&mut self, token: u64) -> Option<T> {

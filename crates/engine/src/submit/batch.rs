@@ -123,6 +123,9 @@ impl Ctx {
             None => aio.submit(fail),
         });
         self.drive.transports.polling = polling;
+        if let Some((data, vector)) = aio.take_vector() {
+            self.direct_vector(data, vector);
+        }
         self.drive.transports.aio = Some(aio);
         for (data, e) in failed {
             if let Some(kept) = self.reqs.direct.take(data) {
@@ -176,7 +179,7 @@ impl Ctx {
             }
             if let Some(kept) = self.reqs.direct.take(token) {
                 match kept.goes_on(res) {
-                    Some(done) => fallbacks.push((kept, done)),
+                    Some((part, done)) => fallbacks.push((kept, part, done)),
                     None => self.direct_done(&kept, res as i32),
                 }
             } else if !self.aio_request_done(ReqId::from_u64(token), res) {
@@ -187,8 +190,8 @@ impl Ctx {
         for id in nowait {
             self.aio_instead(id);
         }
-        for (kept, done) in fallbacks {
-            self.direct_fallback(kept, done);
+        for (kept, part, done) in fallbacks {
+            self.direct_fallback(kept, part, done);
         }
         elsewhere
     }

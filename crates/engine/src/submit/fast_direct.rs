@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::rc::Rc;
 
 use crate::io::aio;
-use crate::io::iov::{MAX_RW_COUNT, import_one};
+use crate::io::iov::{MAX_RW_COUNT, import_one, one_part};
 use crate::memory::cq::Cqe;
 use crate::memory::sqe::Sqe;
 use crate::ops::rw;
@@ -51,19 +51,31 @@ impl Ctx {
                 }
                 None => 0,
             };
-        let Some(part) = self.direct_part(sqe) else { return false };
+        let unread = self.is_last_vector(sqe);
+        let part = if unread { None } else { self.direct_part(sqe) };
+        if part.is_none() && !unread {
+            return false;
+        }
         let trace = self.trace_submit(&OPS, sqe);
         if trace != 0 {
             self.trace_step(Step::Aio, (&**sqe).into(), trace, 0);
         }
         let Some(aio) = &mut self.drive.transports.aio else { return false };
-        let op = if write { aio::WRITE } else { aio::READ };
         let fd = file.as_ref().map_or(sqe.fd, |node| node.fd());
         let start = self.reqs.slab.now();
         let kept = DirectSqe { sqe: *sqe, part, writes: write, file, trace, meant, start };
         let data = self.reqs.direct.put(kept);
         let off = sqe.off.cast_signed();
-        let iocb = aio::rw(op, fd, part.base(), part.len, off, aio::RWF_NOWAIT, data);
+        let iocb = match part {
+            Some(part) => {
+                let op = if write { aio::WRITE } else { aio::READ };
+                aio::rw(op, fd, part.base(), part.len, off, aio::RWF_NOWAIT, data)
+            }
+            None => {
+                let op = if write { aio::WRITEV } else { aio::READV };
+                aio::rw_unread(op, fd, sqe.addr(), off, data)
+            }
+        };
         let _token = aio.prep(match eventfd {
             Some(fd) => iocb.with_resfd(fd),
             None => iocb,
@@ -71,6 +83,22 @@ impl Ctx {
         self.drive.transports.aio_queued = true;
         self.reqs.nr_reqs += 1;
         true
+    }
+
+    /// Returns whether the SQE has a vector, and is the last of its batch: kernel aio reads the
+    /// vector at once, and nothing else is done before that. So it need not be checked. (An SQ
+    /// thread's program runs meanwhile.)
+    #[inline]
+    fn is_last_vector(&self, sqe: &Sqe) -> bool {
+        let at_once = self.submit.left == 0 && self.setup.flags & IORING_SETUP_SQPOLL == 0;
+        rw::vectored(sqe.opcode) && at_once
+    }
+
+    /// Notes what the vector of a fast path's SQE says, which only the kernel has checked so far.
+    pub(crate) fn direct_vector(&mut self, data: u64, vector: iovec) {
+        let Some(kept) = self.reqs.direct.get_mut(data) else { return };
+        let part = one_part(vector).ok();
+        kept.part = part.map(|part| part.first(u64::from(MAX_RW_COUNT)));
     }
 
     /// Returns the memory that an SQE names, directly or as the one part of its vector; none if the
@@ -111,7 +139,8 @@ impl Ctx {
     /// Passes the rest of a transfer that the kernel's aio refused, or did in part, to a worker.
     pub(crate) fn direct_fallback(
         &mut self,
-        DirectSqe { sqe, part, file, trace, start, .. }: DirectSqe,
+        DirectSqe { sqe, file, trace, start, .. }: DirectSqe,
+        part: Part,
         done: u64,
     ) {
         let mut req = Req { trace, start, ..Req::new(sqe, &OPS[sqe.opcode as usize]) };
@@ -125,11 +154,16 @@ impl Ctx {
 
     /// Handles a fast path's SQE that was refused at submission.
     pub(crate) fn direct_refused(&mut self, kept: DirectSqe, e: Errno) {
+        let part = kept.part.map_or_else(|| self.unlocked(|| import_one(kept.sqe.addr())), Ok);
+        let part = match part {
+            Ok(part) => part,
+            Err(bad) => return self.direct_done(&kept, bad.res()),
+        };
         if !aio::nowait::is_for_worker(e) {
             return self.direct_done(&kept, e.res());
         }
         kept.refused(e);
-        self.direct_fallback(kept, 0);
+        self.direct_fallback(kept, part, 0);
     }
 }
 

@@ -3,32 +3,45 @@
 
 use softring_host::calls::{Part, UserPtr};
 use softring_uapi::aio::*;
-pub(crate) use softring_uapi::aio::{IOCB_CMD_PREAD as READ, IOCB_CMD_PWRITE as WRITE};
+pub(crate) use softring_uapi::aio::{
+    IOCB_CMD_PREAD as READ, IOCB_CMD_PREADV as READV, IOCB_CMD_PWRITE as WRITE,
+    IOCB_CMD_PWRITEV as WRITEV,
+};
 
 /// `RWF_NOWAIT`: fails with EAGAIN rather than wait.
 pub(crate) const RWF_NOWAIT: i32 = 8;
 
 /// An iocb to submit. The memory that it names is the program's.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Prepared(iocb);
+pub(crate) struct Prepared {
+    iocb: iocb,
+    /// Flag, true if nobody has read its vector.
+    pub(super) unread: bool,
+}
 
 impl Prepared {
     /// Makes the request signal an eventfd when done.
     #[must_use]
     pub(crate) fn with_resfd(self, eventfd: i32) -> Prepared {
-        Prepared(self.0.with_resfd(eventfd))
+        Prepared { iocb: self.iocb.with_resfd(eventfd), ..self }
     }
 
     /// Gives the request an I/O priority.
     #[must_use]
     pub(crate) const fn with_priority(mut self, priority: u16) -> Prepared {
-        self.0.aio_flags |= IOCB_FLAG_IOPRIO;
-        self.0.aio_reqprio = priority.cast_signed();
+        self.iocb.aio_flags |= IOCB_FLAG_IOPRIO;
+        self.iocb.aio_reqprio = priority.cast_signed();
         self
     }
 
     pub(super) const fn iocb(self) -> iocb {
-        self.0
+        self.iocb
+    }
+}
+
+impl From<iocb> for Prepared {
+    fn from(iocb: iocb) -> Prepared {
+        Prepared { iocb, unread: false }
     }
 }
 
@@ -48,7 +61,7 @@ pub(crate) fn rw(
     flags: i32,
     data: u64,
 ) -> Prepared {
-    Prepared(iocb {
+    Prepared::from(iocb {
         aio_buf: addr.addr(),
         aio_nbytes: len,
         aio_offset: offset,
@@ -69,7 +82,7 @@ pub(crate) unsafe fn rw_parts(
     flags: i32,
     data: u64,
 ) -> Prepared {
-    Prepared(iocb {
+    Prepared::from(iocb {
         aio_buf: parts.as_ptr().expose_provenance() as u64,
         aio_nbytes: parts.len() as u64,
         aio_offset: offset,
@@ -78,7 +91,14 @@ pub(crate) unsafe fn rw_parts(
     })
 }
 
+/// Returns the iocb of a read or write by the program's own vector of one part, the last of its
+/// batch: `op` is `IOCB_CMD_PREADV` or `PWRITEV`. The kernel checks the address, and
+/// `AioCtx::take_vector` tells what is there.
+pub(crate) fn rw_unread(op: u16, fd: i32, vector: UserPtr, offset: i64, data: u64) -> Prepared {
+    Prepared { unread: true, ..rw(op, fd, vector, 1, offset, RWF_NOWAIT, data) }
+}
+
 /// Returns the iocb of a one-shot poll, whose result is the events (`POLLIN` …).
 pub(crate) fn poll(fd: i32, events: u16, data: u64) -> Prepared {
-    Prepared(iocb { aio_buf: u64::from(events), ..base(IOCB_CMD_POLL, fd, data) })
+    Prepared::from(iocb { aio_buf: u64::from(events), ..base(IOCB_CMD_POLL, fd, data) })
 }

@@ -39,8 +39,10 @@ use core::time::Duration;
 use ring::Ring;
 use softring_host::calls::aio::{self, IocbPtr};
 use softring_host::limits::{AIO_DEPTH_MAX, AIO_WAIT_BATCH};
+use softring_host::user;
 use softring_uapi::aio::{io_event, iocb};
 use softring_uapi::errno::{Errno, Result};
+use softring_uapi::iovec;
 
 /// Name of one prepared or submitted iocb until it completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +65,8 @@ pub(crate) struct AioCtx {
     free: Vec<u32>,
     /// Addresses of prepared iocbs, as io_submit takes them.
     batch: Vec<IocbPtr>,
+    /// The prepared iocb whose vector only the kernel has checked, and that vector, once read.
+    unread: Unread,
     /// Events that a wait has taken and [`Self::reap`] will return.
     taken: Vec<io_event>,
     /// The thread that sleeps in the kernel for events: no other thread may take events.
@@ -79,6 +83,16 @@ enum Slot {
     Free,
     Prepared,
     InFlight,
+}
+
+/// A vector of one part that the program's memory holds.
+#[derive(Clone, Copy, Debug)]
+enum Unread {
+    None,
+    /// Named by the iocb in the slot of this index.
+    Prepared(usize),
+    /// Read by the kernel, and then here; with the iocb's `aio_data`.
+    Read(u64, iovec),
 }
 
 impl AioCtx {
@@ -106,6 +120,7 @@ impl AioCtx {
             tickets: vec![Ticket::NONE; depth as usize].into_boxed_slice(),
             free: (0..depth).rev().collect(),
             batch: Vec::with_capacity(depth as usize),
+            unread: Unread::None,
             taken: Vec::with_capacity(AIO_WAIT_BATCH),
             detached: None,
             detachments: 0,
@@ -136,10 +151,32 @@ impl AioCtx {
         self.state[at as usize] = Slot::Prepared;
         let slot = &mut self.slots[at as usize];
         *slot = cb.iocb();
+        if cb.unread {
+            self.unread = Unread::Prepared(at as usize);
+        }
         // SAFETY: the slots are boxed, and this one is the iocb's until its event has come, or the
         // kernel has refused it; `Prepared` says what memory it names.
         self.batch.push(unsafe { IocbPtr::of(slot) });
         Some(Token(at))
+    }
+
+    /// Returns the `aio_data` and the vector of an iocb of the last batch whose vector only the
+    /// kernel had read ([`rw_unread`]).
+    pub(crate) fn take_vector(&mut self) -> Option<(u64, iovec)> {
+        match core::mem::replace(&mut self.unread, Unread::None) {
+            Unread::Read(data, vector) => Some((data, vector)),
+            _ => None,
+        }
+    }
+
+    /// Reads the vector that the iocb names which the kernel has just taken.
+    #[inline]
+    fn read_vector(&mut self, slot: usize) {
+        if matches!(self.unread, Unread::Prepared(unread) if unread == slot) {
+            let iocb { aio_buf, aio_data, .. } = self.slots[slot];
+            // SAFETY: io_submit(2) has read it there, and has not failed.
+            self.unread = Unread::Read(aio_data, unsafe { user::read_again(aio_buf) });
+        }
     }
 
     /// Submits the batch by one io_submit, or more if the kernel refuses an iocb; returns the
@@ -165,6 +202,7 @@ impl AioCtx {
                         let slot = self.slot_of(self.batch[i].addr()).expect("our own address");
                         self.state[slot] = Slot::InFlight;
                         self.tickets[slot] = issued(&self.slots[slot]);
+                        self.read_vector(slot);
                     }
                     at += n;
                     taken += n;
