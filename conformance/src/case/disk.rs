@@ -7,6 +7,8 @@ pub const CASES: &[Case] = &[
         "O_DIRECT reads and writes, aligned and unaligned"),
     any_order!("disk", direct_vectors, [Op(IORING_OP_READV), Op(IORING_OP_WRITEV)],
         "vectors of one part on O_DIRECT, good and bad, alone and in batches"),
+    any_order!("disk", cached_vectors, [Op(IORING_OP_READV)],
+        "vectors of one part on cached files, good and bad, also in the memory that is read to"),
     any_order!("disk", cancel_in_flight, [Op(IORING_OP_READ), Op(IORING_OP_ASYNC_CANCEL)],
         "a request in flight on a disk cannot be cancelled"),
     legal!("disk", extending_writes, [Op(IORING_OP_WRITE)],
@@ -76,6 +78,37 @@ fn direct_vectors(cx: &mut Cx) -> Outcome {
         cx.is("the rest", ring.submit(), 1);
         cx.reap(&mut ring, "second", &[(2, 4096)]);
         os::store(page, &[9u8; 4096]);
+    }
+    Ok(())
+}
+
+fn cached_vectors(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let file = cx.file("f", &[7; 6000])?;
+    let fd = file.as_raw_fd();
+    let page = os::page(libc::PROT_READ | libc::PROT_WRITE);
+    let base = std::ptr::with_exposed_provenance_mut;
+    let one = |at: usize, len: usize| libc::iovec { iov_base: base(at), iov_len: len };
+    let read = |vector: &libc::iovec, off| sqe::rw(IORING_OP_READV, fd, addr(vector), 1, off);
+    // The file is known from the first request on.
+    for _ in 0..2 {
+        let whole = one(page, 4096);
+        cx.one(&mut ring, "whole", read(&whole, 0), 4096);
+        cx.is("data", os::load(page), 0x0707_0707);
+        cx.one(&mut ring, "short", read(&whole, 4096), 1904);
+        cx.one(&mut ring, "at the end", read(&whole, 6000), 0);
+        cx.one(&mut ring, "nothing", read(&one(page, 0), 0), 0);
+        cx.one(&mut ring, "negative", read(&one(page, usize::MAX), 0), -EINVAL);
+        cx.one(&mut ring, "bad part", read(&one(BAD, 8), 0), -EFAULT);
+        let at = |at: usize| read(&whole, 0).set(|s| s.addr = at as u64);
+        for (what, bad) in [("null", 0), ("unmapped", BAD), ("kernel", KERNEL)] {
+            cx.one(&mut ring, what, at(bad), -EFAULT);
+        }
+        cx.one(&mut ring, "not open", read(&whole, 0).set(|s| s.fd = 9999), -EBADF);
+        for (what, off, want) in [("over itself", 0, 4096), ("and short", 5096, 904)] {
+            os::store(page, &[one(page, 4096)]);
+            cx.one(&mut ring, what, at(page).set(|s| s.off = off), want);
+        }
     }
     Ok(())
 }

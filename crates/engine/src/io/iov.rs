@@ -3,7 +3,7 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
-use softring_host::calls::{Part, UserPtr};
+use softring_host::calls::{Part, Parts, UserPtr, files};
 use softring_host::user::{self, TASK_SIZE};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::iovec;
@@ -42,6 +42,18 @@ pub(crate) fn one_part(vector: iovec) -> Result<Part> {
     check(&[vector])?;
     // SAFETY: the program's vector names it.
     Ok(unsafe { Part::of_program(vector) })
+}
+
+/// Reads, without waiting, by the program's own vector of one part, which the kernel checks.
+/// Returns the result if it is final: the part is full, or the data that were read say what the
+/// vector said, so it tells nothing any more.
+pub(crate) fn read_by_vector(fd: i32, list: UserPtr, off: u64) -> Option<i32> {
+    const RWF_NOWAIT: u32 = 8;
+    let read = files::preadv2(fd, Parts::of_program(list, 1), off, RWF_NOWAIT).ok()?;
+    // SAFETY: preadv2(2) has read it there, and has not failed.
+    let vector: iovec = unsafe { user::read_again(list.addr()) };
+    let last = read > 0 && (read as u64 == vector.len || check(&[vector]).is_err());
+    last.then_some(read as i32)
 }
 
 fn check(iov: &[iovec]) -> Result<()> {

@@ -76,6 +76,14 @@ pub(crate) fn known_kind(fd: i32) -> Option<Kind> {
     known(fd).filter(|&kind| kind != Kind::Direct)
 }
 
+/// Returns whether `fd` is remembered as a buffered file on a disk of this machine, not a modelled
+/// one: reads may be told not to wait.
+#[inline]
+pub(crate) fn known_on_disk(fd: i32) -> bool {
+    let code = remembered::kind(fd).map_or(0, |slot| slot.load(Relaxed));
+    Kind::from_code(code) == Some(Kind::Buffered) && Kind::is_local(code)
+}
+
 /// Returns whether `fd` is remembered as O_DIRECT. Only the kernel knows if it still is: another
 /// process that shares the open file may have changed the flag.
 pub(crate) fn was_direct(fd: i32) -> bool {

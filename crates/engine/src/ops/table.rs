@@ -54,6 +54,7 @@ const POLL_FIRST: u16 = IORING_RECVSEND_POLL_FIRST;
 pub static OPS: [OpDef; IORING_OP_LAST as usize] = [
     op(IORING_OP_NOP, "5.1", NO_FD | IOPOLL, nop::prep, Ring(nop::issue)).fast(nop::fast),
     op(IORING_OP_READV, "5.1", RW | POLLIN | BUFSEL, rw::prep, Sys(rw::issue))
+        .fast(rw_cached::fast_vector)
         .ring_error(rw::refused_by_ring),
     op(IORING_OP_WRITEV, "5.1", WRITE, rw::prep, Sys(rw::issue))
         .ring_error(rw::refused_by_ring),
