@@ -5,7 +5,8 @@ Boots a small guest (ci/loads/guest.sh makes it) whose NVMe disk is a file, and 
 QEMU's aio=io_uring on the kernel and on softring where io_uring is denied, and with aio=threads, in
 turns, so that what else the machine does hits all alike. Prints the I/Os a second that the guest
 sees, and the median and the interval of softring's ratios to the other two of the same round, of
-speed and of QEMU's processor time while fio runs.
+speed and of QEMU's processor time while fio runs. With --least, also the least that user space must
+do, QEMU's aio=native, to the kernel's rings.
 """
 
 import os
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from turns import TOP, UNDER, make_file, parsed, parser, show, used
+from turns import QEMU_AIO, TOP, UNDER, make_file, parsed, parser, show, used
 
 ROWS = [f"guest-{rw}-{depth}" for rw in ("randread", "randwrite") for depth in (1, 16)]
 SIZE = 64 << 20
@@ -22,7 +23,7 @@ SIZE = 64 << 20
 def guest(name, row, args, place):
     """One boot: I/Os a second, processor time of each, and how many."""
     _, rw, depth = row.split("-")
-    aio = "threads" if name == "own" else "io_uring"
+    aio = QEMU_AIO.get(name, "io_uring")
     command = [*UNDER[name], "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "1024",
                "-smp", "2", "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio",
                "-kernel", os.path.join(place, "kernel"), "-initrd", os.path.join(place, "initrd"),
@@ -48,7 +49,7 @@ def guest(name, row, args, place):
 
 def main():
     """Runs the rows that are asked for, and prints them."""
-    own = parser(__doc__, ROWS)
+    own = parser(__doc__, ROWS, "QEMU's aio=native")
     own.add_argument("--seconds", type=int, default=3, help="seconds of each run of fio")
     args = parsed(own, ROWS)
     with tempfile.TemporaryDirectory(dir=args.dir) as place:

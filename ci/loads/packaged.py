@@ -8,6 +8,10 @@ softring's ratios to the other two of the same round, of speed and of processor 
 
 With --root, as root: the qemu-img of a newer Debian in that folder, which ci/loads/root.sh makes, and
 files through Qt (files-qt.cpp) and GLib's libdex (files-dex.c), built there.
+
+With --least, also the least that user space must do, in the same turns, and its ratios to the kernel's
+rings: QEMU's aio=native, which makes an io_submit(2) for each request, waits for an eventfd, and takes
+the events from the ring that kernel aio maps into memory.
 """
 
 import os
@@ -16,7 +20,7 @@ import shutil
 import subprocess
 import tempfile
 
-from turns import TOP, UNDER, enter, make_file, need, parsed, parser, run, show
+from turns import QEMU_AIO, TOP, UNDER, enter, make_file, need, parsed, parser, run, show
 
 DEPTHS = (1, 16, 32, 64)
 QEMU = [f"qemu-{what}-{depth}" for what in ("read", "write") for depth in DEPTHS]
@@ -29,6 +33,8 @@ BUILDS = {
 }
 ROWS = ["files-node", *QEMU]
 ROOT_ROWS = [*QEMU, *BUILDS]
+# The rows for which a program does the least that user space must do.
+LEAST = QEMU
 TASKS, FILES = 16, 2000
 QT_REQUESTS = 48000
 SIZE = 64 << 20
@@ -68,7 +74,7 @@ def files(name, built, place):
 def qemu(name, row, image):
     """One run of qemu-img: requests a second, processor time of each, and how many."""
     _, what, depth = row.split("-")
-    aio = "threads" if name == "own" else "io_uring"
+    aio = QEMU_AIO.get(name, "io_uring")
     count = COUNT[int(depth)]
     command = [*UNDER[name], "qemu-img", "bench", "-f", "raw", "-t", "none", "-i", aio,
                "-c", str(count), "-d", depth, "-s", "4096", "-S", "20480"]
@@ -91,7 +97,7 @@ def programs(args):
 
 def main():
     """Runs the rows that are asked for, and prints them."""
-    own = parser(__doc__, ROWS + list(BUILDS))
+    own = parser(__doc__, ROWS + list(BUILDS), "QEMU's aio=native")
     own.add_argument("--root", metavar="DIR", help="run the programs of this root, not the machine's")
     args = parsed(own, lambda args: ROOT_ROWS if args.root else ROWS)
     programs(args)
@@ -106,6 +112,8 @@ def main():
         built = {row: build(row, args.root, place) for row in args.rows if row in BUILDS}
 
         def one(name, row):
+            if name == "least" and row not in LEAST:
+                return None
             if row == "files-node":
                 return node(name, place)
             if row in built:

@@ -20,6 +20,8 @@ UNDER = {
     "softring": [SOFTRING, "run", "--deny", "--quiet", "--"],
     "own": [SOFTRING, "deny", "--"],
 }
+# By what QEMU makes its I/O where it does not do so by io_uring.
+QEMU_AIO = {"own": "threads", "least": "native"}
 
 
 def enter(root):
@@ -39,8 +41,9 @@ def enter(root):
         UNDER[name] = ["chroot", root, *inside]
 
 
-def parser(doc, rows):
-    """The command line of a comparison of rows."""
+def parser(doc, rows, least=None):
+    """The command line of a comparison of rows. `least`: the program that does the least that user space
+    must do for them, if there is one."""
     own = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     own.add_argument("rows", nargs="*", metavar="ROW", help=f"which: {', '.join(rows)} (all)")
     own.add_argument("--pairs", type=int, default=7)
@@ -48,6 +51,9 @@ def parser(doc, rows):
     own.add_argument("--dir", default="/var/tmp", help="folder for files, on a disk")
     own.add_argument("--calls", action="store_true",
                      help="count system calls per request by strace, instead of time")
+    if least:
+        own.add_argument("--least", action="store_true",
+                         help=f"run also the least that user space must do: {least}")
     return own
 
 
@@ -58,8 +64,16 @@ def parsed(own, rows):
     unknown = set(args.rows) - set(rows)
     if unknown:
         own.error(f"no such row: {', '.join(sorted(unknown))}")
+    if getattr(args, "least", False):
+        add_least()
     args.rows = args.rows or rows
     return args
+
+
+def add_least():
+    """Has the least that user space must do run in the same turns. It runs where io_uring is denied, as
+    softring does: some programs would wait for it by a ring of the kernel's."""
+    UNDER["least"] = UNDER["own"]
 
 
 def make_file(path, size):
@@ -86,15 +100,20 @@ def need(programs, path=None, other=""):
 
 
 def counted(rows, one):
-    """Prints a table: each row's system calls for each request on the kernel and on softring, by name,
-    of those that are made at least once in fifty requests. `one`: as for `compare`."""
+    """Prints a table: each row's system calls for each request on the kernel, on softring and, if it is
+    asked for, of the least that user space must do, by name, of those that are made at least once in
+    fifty requests. `one`: as for `compare`."""
     need({"strace": "strace"})
-    print("| load | calls of a request, kernel | softring |\n|---|---|---|")
+    names = [name for name in UNDER if name != "own"]
+    print(f"| load | calls of a request, {' | '.join(names)} |\n|{'---|' * (len(names) + 1)}")
     with tempfile.NamedTemporaryFile("r", suffix=".calls") as summary:
         for name, under in UNDER.items():
             UNDER[name] = ["strace", "-f", "-I", "2", "-qq", "-c", "-o", summary.name, *under]
         for row in rows:
-            cells = [cell(summary.name, one(name, row)[2]) for name in ("kernel", "softring")]
+            cells = []
+            for name in names:
+                done = one(name, row)
+                cells.append(cell(summary.name, done[2]) if done else "")
             title = row if isinstance(row, str) else ", ".join(map(str, row))
             print(f"| {title} | {' | '.join(cells)} |", flush=True)
 
@@ -147,26 +166,38 @@ def show(args, one):
 
 def compare(rows, one, pairs, results=None):
     """Prints a table: each row's speed and processor time, softring's by the kernel's and by those of
-    the program's own way without rings. `one(name, row)` makes one run, `name` one of UNDER, and
-    returns speed, processor time and requests. `results`: a file that gets the runs as JSON, added to what it
-    has."""
-    print("| load | kernel | softring | to the kernel's | processor time | to its own | processor time |")
-    print("|---|---|---|---|---|---|---|")
+    the program's own way without rings, and the least's by the kernel's. `one(name, row)` makes one run,
+    `name` one of UNDER, and returns speed, processor time and requests, or nothing for a row without such
+    a run. `results`: a file that gets the runs as JSON, added to what it has."""
+    by = [("softring", "kernel", "to the kernel's"), ("softring", "own", "to its own")]
+    if "least" in UNDER:
+        by.append(("least", "kernel", "the least to the kernel's"))
+    print(f"| load | kernel | softring | {' | '.join(f'{title} | processor time' for *_, title in by)} |")
+    print(f"|{'---|' * (3 + 2 * len(by))}")
     for row in rows:
-        runs = {name: [] for name in UNDER}
-        for turn in range(pairs):
-            order = list(UNDER) if turn % 2 == 0 else list(UNDER)[::-1]
-            for name in order:
-                runs[name].append(one(name, row)[:2])
-        speed = {name: statistics.median(r[0] for r in some) for name, some in runs.items()}
-        cells = [f"{speed['kernel']:.0f}", f"{speed['softring']:.0f}"]
-        for other in ("kernel", "own"):
-            for what in (0, 1):
-                ours_and_theirs = zip(runs["softring"], runs[other])
-                cells.append(spread([ours[what] / theirs[what] for ours, theirs in ours_and_theirs]))
+        runs = rounds(row, one, pairs)
+        cells = [f"{statistics.median(r[0] for r in runs[name]):.0f}" for name in ("kernel", "softring")]
+        for ours, theirs, _ in by:
+            cells += ratios(runs[ours], runs[theirs]) if ours in runs else ["", ""]
         print(f"| {row} | {' | '.join(cells)} |", flush=True)
         if results:
             add(results, row, runs)
+
+
+def rounds(row, one, pairs):
+    """The runs of a row by name, every second round backwards: each speed and processor time."""
+    runs = {}
+    for turn in range(pairs):
+        for name in list(UNDER)[:: 1 if turn % 2 == 0 else -1]:
+            done = one(name, row)
+            if done:
+                runs.setdefault(name, []).append(done[:2])
+    return runs
+
+
+def ratios(ours, theirs):
+    """Speed and processor time of runs by those of others in the same rounds, for people."""
+    return [spread([a[what] / b[what] for a, b in zip(ours, theirs)]) for what in (0, 1)]
 
 
 def add(results, row, runs):
