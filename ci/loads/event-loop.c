@@ -4,8 +4,10 @@
  *     event-loop SHAPE WHAT DEPTH SECONDS [FILE]
  *
  * SHAPE: ppoll (on the ring), level, edge (an epoll set with the ring), eventfd (ppoll on an
- * eventfd that is registered with the ring), calls (sockets only, no ring: the least that user space
- * must do for the same, a send, a recv and what is left in the socket, and an epoll_wait a round).
+ * eventfd that is registered with the ring), calls (no ring: the least that user space must do for
+ * the same: an epoll_wait a round; for files an io_submit of all that it begins, where kernel aio
+ * signals an eventfd in the set, and has its events in memory; for sockets a send, a recv, and what is
+ * left in the socket).
  * WHAT: read, write (4 KiB at random, O_DIRECT, in FILE), sockets (64 bytes through a pair, SEND and
  * RECV), both (half reads, half sockets).
  *
@@ -14,6 +16,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <linux/io_uring.h>
 #include <poll.h>
 #include <stdint.h>
@@ -90,38 +93,100 @@ static void submit(void) {
     }
 }
 
+/* Where the next request reads or writes: any block. */
+static uint64_t offset(void) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return state % blocks * BLOCK;
+}
+
 /* Begins request `i`, or begins it again: the lower bit of its name says that it counts. */
 static void start(unsigned i, int on_file) {
     char *at = buffers + (size_t)i * BLOCK;
     if (on_file) {
-        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
         int op = writes ? IORING_OP_WRITE : IORING_OP_READ;
-        queue(op, file, at, BLOCK, state % blocks * BLOCK, i << 1 | 1);
+        queue(op, file, at, BLOCK, offset(), i << 1 | 1);
     } else {
         queue(IORING_OP_RECV, pairs[i][0], at, MESSAGE, 0, i << 1 | 1);
         queue(IORING_OP_SEND, pairs[i][1], at + MESSAGE, MESSAGE, 0, i << 1);
     }
 }
 
-/* One round of the shape calls: sends to each pair, and receives what has come. */
-static void calls(unsigned depth, uint64_t *done) {
-    static int set = -1;
-    if (set < 0) set = epoll_create1(EPOLL_CLOEXEC);
-    for (unsigned i = 0; i < depth; i++) {
-        struct epoll_event e = {.events = EPOLLIN | EPOLLET, .data.u64 = i};
-        if (*done == 0 && epoll_ctl(set, EPOLL_CTL_ADD, pairs[i][0], &e)) die("epoll_ctl");
-        char *at = buffers + (size_t)i * BLOCK;
+/* The memory that kernel aio shares: the events from `head` to `tail` are done. */
+struct aio_ring {
+    unsigned id, nr, head, tail, magic, features[2], header_length;
+    struct io_event events[];
+};
+
+/* What the shape calls has instead of a ring. */
+static struct {
+    aio_context_t aio;
+    int set, event;
+    struct iocb blocks[MAX_DEPTH], *begun[MAX_DEPTH];
+    unsigned files;
+} plain;
+
+static void watch(int fd, uint64_t data) {
+    struct epoll_event e = {.events = EPOLLIN | EPOLLET, .data.u64 = data};
+    if (epoll_ctl(plain.set, EPOLL_CTL_ADD, fd, &e)) die("epoll_ctl");
+}
+
+/* Begins request `i` by a call, or queues it for that of all files. */
+static void call(unsigned i, int on_file) {
+    char *at = buffers + (size_t)i * BLOCK;
+    if (!on_file) {
         if (send(pairs[i][1], at + MESSAGE, MESSAGE, MSG_DONTWAIT) != MESSAGE) die("send");
+        return;
     }
-    struct epoll_event got[MAX_DEPTH];
-    int n = epoll_wait(set, got, MAX_DEPTH, 5000), left;
-    for (int i = 0; i < n; i++) {
-        unsigned which = got[i].data.u64;
-        char *at = buffers + (size_t)which * BLOCK;
-        if (recv(pairs[which][0], at, MESSAGE, MSG_DONTWAIT) != MESSAGE) die("recv");
-        if (ioctl(pairs[which][0], FIONREAD, &left)) die("FIONREAD");
+    plain.blocks[i] = (struct iocb){.aio_lio_opcode = writes ? IOCB_CMD_PWRITE : IOCB_CMD_PREAD,
+        .aio_fildes = file, .aio_buf = (uintptr_t)at, .aio_nbytes = BLOCK, .aio_offset = offset(),
+        .aio_flags = IOCB_FLAG_RESFD, .aio_resfd = plain.event, .aio_data = i};
+    plain.begun[plain.files++] = &plain.blocks[i];
+}
+
+static void call_files(void) {
+    for (unsigned n = 0; n < plain.files;) {
+        long took = syscall(SYS_io_submit, plain.aio, plain.files - n, plain.begun + n);
+        if (took < 0) die("io_submit");
+        n += took;
     }
-    *done += n;
+    plain.files = 0;
+}
+
+static void set_up_calls(unsigned depth, unsigned files) {
+    if (syscall(SYS_io_setup, ENTRIES, &plain.aio)) die("io_setup");
+    if (((struct aio_ring *)plain.aio)->magic != 0xa10a10a1) errno = ENOSYS, die("aio's memory");
+    plain.event = eventfd(0, EFD_CLOEXEC);
+    plain.set = epoll_create1(EPOLL_CLOEXEC);
+    watch(plain.event, MAX_DEPTH);
+    for (unsigned i = files; i < depth; i++) watch(pairs[i][0], i);
+    for (unsigned i = 0; i < depth; i++) call(i, i < files);
+    call_files();
+}
+
+/* One round of the shape calls: how many requests were done. Each is begun again. */
+static unsigned calls(void) {
+    struct epoll_event got[MAX_DEPTH + 1];
+    int n = epoll_wait(plain.set, got, MAX_DEPTH + 1, 5000), left;
+    if (n < 1) errno = n ? errno : ETIMEDOUT, die("epoll_wait");
+    struct aio_ring *aio = (struct aio_ring *)plain.aio;
+    unsigned done = 0, head = aio->head, tail = __atomic_load_n(&aio->tail, __ATOMIC_ACQUIRE);
+    for (; head != tail; head = (head + 1) % aio->nr, done++) {
+        struct io_event e = aio->events[head];
+        if (e.res != BLOCK) errno = e.res < 0 ? -e.res : EIO, die("a request");
+        call(e.data, 1);
+    }
+    __atomic_store_n(&aio->head, head, __ATOMIC_RELEASE);
+    call_files();
+    for (int k = 0; k < n; k++) {
+        unsigned i = got[k].data.u64;
+        if (i == MAX_DEPTH) continue;
+        if (recv(pairs[i][0], buffers + (size_t)i * BLOCK, MESSAGE, MSG_DONTWAIT) != MESSAGE)
+            die("recv");
+        if (ioctl(pairs[i][0], FIONREAD, &left)) die("FIONREAD");
+        call(i, 0);
+        done++;
+    }
+    return done;
 }
 
 static double seconds(clockid_t clock) {
@@ -150,7 +215,6 @@ int main(int argc, char **argv) {
     for (unsigned i = files; i < depth; i++)
         if (socketpair(AF_UNIX, SOCK_STREAM, 0, pairs[i])) die("socketpair");
     int ringless = !strcmp(shape, "calls");
-    if (ringless && what[0] != 's') return fprintf(stderr, "calls: sockets only\n"), 2;
     if (!ringless) set_up();
 
     int event = -1, set = -1, edge = !strcmp(shape, "edge");
@@ -172,6 +236,7 @@ int main(int argc, char **argv) {
         if (epoll_ctl(set, EPOLL_CTL_ADD, other, &e)) die("epoll_ctl");
     }
 
+    if (ringless) set_up_calls(depth, files);
     for (unsigned i = 0; i < depth && !ringless; i++) start(i, i < files);
     submit();
     uint64_t done = 0;
@@ -179,7 +244,7 @@ int main(int argc, char **argv) {
     double busy = seconds(CLOCK_PROCESS_CPUTIME_ID);
     while (now - begin < limit) {
         if (ringless) {
-            calls(depth, &done);
+            done += calls();
             now = seconds(CLOCK_MONOTONIC);
             continue;
         }

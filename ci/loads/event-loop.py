@@ -3,7 +3,8 @@
 
 ci/loads/event-loop.c runs on the kernel and, where io_uring is denied, on softring in turns, so that
 what else the machine does hits both alike. Prints requests a second and microseconds of processor
-time for each on the kernel, and the median and the interval of the ratios of the pairs.
+time for each on the kernel, and the median and the interval of the ratios of the pairs. With --least,
+also those of the least that user space must do: its shape calls, the same for each shape of the loop.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-from turns import TOP, UNDER, add, counted, make_file, spread
+from turns import TOP, UNDER, add, add_least, counted, make_file, ratios
 
 SHAPES, WHAT = ("ppoll", "level", "edge", "eventfd"), ("read", "write", "sockets", "both")
 SIZE = 64 << 20
@@ -33,12 +34,19 @@ def arguments():
     parser.add_argument("--dir", default="/var/tmp", help="folder for the file, on a disk")
     parser.add_argument("--calls", action="store_true",
                         help="count system calls per request by strace, instead of time")
-    return parser.parse_args()
+    parser.add_argument("--least", action="store_true",
+                        help="run also the least that user space must do: an epoll_wait for each round, "
+                             "io_submit, and events from memory; send, recv and FIONREAD")
+    args = parser.parse_args()
+    if args.least:
+        add_least()
+    return args
 
 
-def run(under, loop, shape, what, depth, seconds, file):
+def run(name, loop, row, seconds, file):
     """One run: requests a second, microseconds of processor time for each, and how many."""
-    command = [*under, loop, shape, what, str(depth), str(seconds), file]
+    shape, what, depth = row
+    command = [*UNDER[name], loop, "calls" if name == "least" else shape, what, str(depth), str(seconds), file]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
@@ -55,24 +63,35 @@ def main():
         subprocess.run(["cc", "-O2", "-Wall", "-o", loop, source], check=True)
         make_file(file, SIZE)
         rows = list(itertools.product(args.shapes, args.what, args.depths))
+
+        def one(name, row):
+            return run(name, loop, row, args.seconds, file)
+
         if args.calls:
-            counted(rows, lambda by, row: run(UNDER[by], loop, *row, args.seconds, file))
-            return
-        print("| event loop | depth | kernel, requests/s | CPU | softring's speed by the kernel's "
-              "| CPU by the kernel's |\n|---|---|---|---|---|---|")
-        for shape, what, depth in rows:
-            pairs = []
-            for _ in range(args.pairs):
-                pairs.append([run(by, loop, shape, what, depth, args.seconds, file)
-                              for by in (UNDER["kernel"], UNDER["softring"])])
-            rate, cpu = (statistics.median(theirs[i] for theirs, _ in pairs) for i in (0, 1))
-            speeds, costs = ([ours[i] / theirs[i] for theirs, ours in pairs] for i in (0, 1))
-            print(f"| {shape}, {what} | {depth} | {rate:,.0f} | {cpu:.1f} µs | {spread(speeds)} "
-                  f"| {spread(costs)} |", flush=True)
-            if args.json:
-                runs = {name: [(pair[i][0], pair[i][1] / 1e6) for pair in pairs]
-                        for i, name in enumerate(("kernel", "softring"))}
-                add(args.json, f"{shape}, {what}, {depth}", runs)
+            counted(rows, one)
+        else:
+            show(rows, one, args)
+
+
+def show(rows, one, args):
+    """Runs the rows, and prints their figures. `one`: as for `counted`."""
+    names = [name for name in UNDER if name != "own"]
+    titles = [f"{name}'s speed by the kernel's | CPU by the kernel's" for name in names[1:]]
+    print(f"| event loop | depth | kernel, requests/s | CPU | {' | '.join(titles)} |")
+    print(f"|{'---|' * (4 + 2 * len(titles))}")
+    for row in rows:
+        runs = {name: [] for name in names}
+        for _ in range(args.pairs):
+            for name in names:
+                runs[name].append(one(name, row)[:2])
+        rate, cpu = (statistics.median(r[what] for r in runs["kernel"]) for what in (0, 1))
+        cells = [cell for name in names[1:] for cell in ratios(runs[name], runs["kernel"])]
+        shape, what, depth = row
+        print(f"| {shape}, {what} | {depth} | {rate:,.0f} | {cpu:.1f} µs | {' | '.join(cells)} |",
+              flush=True)
+        if args.json:
+            runs = {name: [(speed, busy / 1e6) for speed, busy in some] for name, some in runs.items()}
+            add(args.json, f"{shape}, {what}, {depth}", runs)
 
 
 if __name__ == "__main__":
