@@ -8,7 +8,8 @@ of the ratios of the pairs. softring runs where io_uring is denied. Needs fio: a
 spin, hybrid, adaptive: polled rings (hipri=1) under softring, by that policy; block: a plain ring
 that waits by that policy. libaio-hipri: fio's libaio, polled by softring run --aio-hipri, which
 spins; libaio-hybrid, libaio-adaptive: the same by these policies. psync: a
-pread(2) or pwrite(2) each, one at a time. null: no I/O at all, what fio itself takes.
+pread(2) or pwrite(2) each, one at a time. null: no I/O at all, what fio itself takes. least: the
+least that user space must do for the row, libaio where it is O_DIRECT, psync where it is not.
 """
 
 import argparse
@@ -63,6 +64,8 @@ ENGINES = {
     "psync": ([], ["--ioengine=psync"]),
     "null": ([], ["--ioengine=null"]),
 }
+# How the least that user space must do is run, by whether a row is O_DIRECT.
+LEAST = {True: "libaio", False: "psync"}
 
 
 def arguments():
@@ -76,13 +79,13 @@ def arguments():
     parser.add_argument("--seconds", type=int, default=3, help="seconds of each run")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the file")
     parser.add_argument("--engines", default="kernel,softring",
-                        help="engines in this order, the first is the base; of: " + ", ".join(ENGINES))
+                        help="engines in this order, the first is the base; of: " + ", ".join([*ENGINES, "least"]))
     parser.add_argument("--latency", action="store_true",
                         help="let fio measure and print the latency of each I/O")
     parser.add_argument("--dir", default="/var/tmp", help="folder on the disk to measure")
     parser.add_argument("--json", action="store_true", help="print JSON, with each run")
     args = parser.parse_args()
-    for given, known in ((args.rows, known_rows), (args.engines.split(","), ENGINES)):
+    for given, known in ((args.rows, known_rows), (args.engines.split(","), [*ENGINES, "least"])):
         for name in given:
             if name not in known:
                 parser.error(f"no such row or engine: {name}; there are {', '.join(known)}")
@@ -92,6 +95,8 @@ def arguments():
 def fio(engine, options):
     """Runs fio; its report on the job, and the processor time of all its threads in seconds."""
     softring = os.environ.get("SOFTRING", os.path.join(TOP, "target/release/softring"))
+    if engine == "least":
+        engine = LEAST["--direct=1" in options]
     under, ioengine = ENGINES[engine]
     command = [softring, *under, "--"] if under else []
     command += ["fio", "--name=pair", "--output-format=json", *options, *ioengine]
