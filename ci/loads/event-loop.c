@@ -6,10 +6,11 @@
  * SHAPE: ppoll (on the ring), level, edge (an epoll set with the ring), eventfd (ppoll on an
  * eventfd that is registered with the ring), calls (no ring: the least that user space must do for
  * the same: an epoll_wait a round; for files an io_submit of all that it begins, where kernel aio
- * signals an eventfd in the set, and has its events in memory; for sockets a send, a recv, and what is
- * left in the socket).
- * WHAT: read, write (4 KiB at random, O_DIRECT, in FILE), sockets (64 bytes through a pair, SEND and
- * RECV), both (half reads, half sockets).
+ * signals an eventfd in the set, and has its events in memory; for sockets a send, a recv, and what
+ * is left in the socket), getevents, spin (files only, kernel aio alone: waits in io_getevents, or
+ * polls its memory without a pause).
+ * WHAT: read, write (4 KiB at random, O_DIRECT, in FILE), sockets (64 bytes through a pair, SEND
+ * and RECV), both (half reads, half sockets).
  *
  * Prints requests, seconds, and seconds of processor time. Makes raw system calls, so that no
  * library is measured. */
@@ -120,6 +121,7 @@ struct aio_ring {
 /* What the shape calls has instead of a ring. */
 static struct {
     aio_context_t aio;
+    enum { EPOLL, GETEVENTS, SPIN } wait;
     int set, event;
     struct iocb blocks[MAX_DEPTH], *begun[MAX_DEPTH];
     unsigned files;
@@ -139,7 +141,8 @@ static void call(unsigned i, int on_file) {
     }
     plain.blocks[i] = (struct iocb){.aio_lio_opcode = writes ? IOCB_CMD_PWRITE : IOCB_CMD_PREAD,
         .aio_fildes = file, .aio_buf = (uintptr_t)at, .aio_nbytes = BLOCK, .aio_offset = offset(),
-        .aio_flags = IOCB_FLAG_RESFD, .aio_resfd = plain.event, .aio_data = i};
+        .aio_flags = plain.wait == EPOLL ? IOCB_FLAG_RESFD : 0, .aio_resfd = plain.event,
+        .aio_data = i};
     plain.begun[plain.files++] = &plain.blocks[i];
 }
 
@@ -163,19 +166,34 @@ static void set_up_calls(unsigned depth, unsigned files) {
     call_files();
 }
 
-/* One round of the shape calls: how many requests were done. Each is begun again. */
+/* Takes the events of files that are done: how many. */
+static unsigned done_files(struct io_event *e) {
+    if (plain.wait == GETEVENTS) {
+        long n = syscall(SYS_io_getevents, plain.aio, 1, MAX_DEPTH, e, NULL);
+        if (n < 1) die("io_getevents");
+        return n;
+    }
+    struct aio_ring *aio = (struct aio_ring *)plain.aio;
+    unsigned n = 0, head = aio->head, tail;
+    do tail = __atomic_load_n(&aio->tail, __ATOMIC_ACQUIRE);
+    while (plain.wait == SPIN && head == tail);
+    for (; head != tail; head = (head + 1) % aio->nr) e[n++] = aio->events[head];
+    __atomic_store_n(&aio->head, head, __ATOMIC_RELEASE);
+    return n;
+}
+
+/* One round of the shapes without a ring: how many requests were done. Each is begun again. */
 static unsigned calls(void) {
     struct epoll_event got[MAX_DEPTH + 1];
-    int n = epoll_wait(plain.set, got, MAX_DEPTH + 1, 5000), left;
-    if (n < 1) errno = n ? errno : ETIMEDOUT, die("epoll_wait");
-    struct aio_ring *aio = (struct aio_ring *)plain.aio;
-    unsigned done = 0, head = aio->head, tail = __atomic_load_n(&aio->tail, __ATOMIC_ACQUIRE);
-    for (; head != tail; head = (head + 1) % aio->nr, done++) {
-        struct io_event e = aio->events[head];
-        if (e.res != BLOCK) errno = e.res < 0 ? -e.res : EIO, die("a request");
-        call(e.data, 1);
+    int n = plain.wait == EPOLL ? epoll_wait(plain.set, got, MAX_DEPTH + 1, 5000) : 0, left;
+    if (plain.wait == EPOLL && n < 1) errno = n ? errno : ETIMEDOUT, die("epoll_wait");
+    struct io_event events[MAX_DEPTH];
+    unsigned done = done_files(events);
+    for (unsigned k = 0; k < done; k++) {
+        long res = events[k].res;
+        if (res != BLOCK) errno = res < 0 ? -res : EIO, die("a request");
+        call(events[k].data, 1);
     }
-    __atomic_store_n(&aio->head, head, __ATOMIC_RELEASE);
     call_files();
     for (int k = 0; k < n; k++) {
         unsigned i = got[k].data.u64;
@@ -214,7 +232,10 @@ int main(int argc, char **argv) {
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     for (unsigned i = files; i < depth; i++)
         if (socketpair(AF_UNIX, SOCK_STREAM, 0, pairs[i])) die("socketpair");
-    int ringless = !strcmp(shape, "calls");
+    if (!strcmp(shape, "getevents")) plain.wait = GETEVENTS;
+    if (!strcmp(shape, "spin")) plain.wait = SPIN;
+    int ringless = !strcmp(shape, "calls") || plain.wait != EPOLL;
+    if (plain.wait != EPOLL && sockets) return fprintf(stderr, "%s: files only\n", shape), 2;
     if (!ringless) set_up();
 
     int event = -1, set = -1, edge = !strcmp(shape, "edge");
@@ -227,7 +248,7 @@ int main(int argc, char **argv) {
         set = epoll_create1(EPOLL_CLOEXEC);
         if (epoll_ctl(set, EPOLL_CTL_ADD, ring.fd, &e)) die("epoll_ctl");
     } else if (strcmp(shape, "ppoll") && !ringless) {
-        return fprintf(stderr, "SHAPE: ppoll, level, edge, eventfd, calls\n"), 2;
+        return fprintf(stderr, "SHAPE: ppoll, level, edge, eventfd, calls, getevents, spin\n"), 2;
     }
     /* The loop also waits for this, which never comes. */
     int other = eventfd(0, EFD_CLOEXEC);

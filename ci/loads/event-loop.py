@@ -5,6 +5,9 @@ ci/loads/event-loop.c runs on the kernel and, where io_uring is denied, on softr
 what else the machine does hits both alike. Prints requests a second and microseconds of processor
 time for each on the kernel, and the median and the interval of the ratios of the pairs. With --least,
 also those of the least that user space must do: its shape calls, the same for each shape of the loop.
+
+With --polled it compares instead what polling can gain: kernel aio whose memory the program polls without
+a pause, by kernel aio that sleeps in io_getevents(2), with no softring in either.
 """
 
 import argparse
@@ -37,16 +40,23 @@ def arguments():
     parser.add_argument("--least", action="store_true",
                         help="run also the least that user space must do: an epoll_wait for each round, "
                              "io_submit, and events from memory; send, recv and FIONREAD")
+    parser.add_argument("--polled", action="store_true",
+                        help="compare polled kernel aio with kernel aio that sleeps, reads and writes")
     args = parser.parse_args()
     if args.least:
         add_least()
+    if args.polled:
+        args.shapes, args.what = ["aio"], [what for what in args.what if what in ("read", "write")]
+        UNDER.clear()
+        UNDER.update(getevents=[], spin=[])
     return args
 
 
 def run(name, loop, row, seconds, file):
     """One run: requests a second, microseconds of processor time for each, and how many."""
     shape, what, depth = row
-    command = [*UNDER[name], loop, "calls" if name == "least" else shape, what, str(depth), str(seconds), file]
+    shape = {"least": "calls", "getevents": "getevents", "spin": "spin"}.get(name, shape)
+    command = [*UNDER[name], loop, shape, what, str(depth), str(seconds), file]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
@@ -76,16 +86,18 @@ def main():
 def show(rows, one, args):
     """Runs the rows, and prints their figures. `one`: as for `counted`."""
     names = [name for name in UNDER if name != "own"]
-    titles = [f"{name}'s speed by the kernel's | CPU by the kernel's" for name in names[1:]]
-    print(f"| event loop | depth | kernel, requests/s | CPU | {' | '.join(titles)} |")
+    base = names[0]
+    by = f"by {base}'s" if base != "kernel" else "by the kernel's"
+    titles = [f"{name}'s speed {by} | CPU {by}" for name in names[1:]]
+    print(f"| event loop | depth | {base}, requests/s | CPU | {' | '.join(titles)} |")
     print(f"|{'---|' * (4 + 2 * len(titles))}")
     for row in rows:
         runs = {name: [] for name in names}
         for _ in range(args.pairs):
             for name in names:
                 runs[name].append(one(name, row)[:2])
-        rate, cpu = (statistics.median(r[what] for r in runs["kernel"]) for what in (0, 1))
-        cells = [cell for name in names[1:] for cell in ratios(runs[name], runs["kernel"])]
+        rate, cpu = (statistics.median(r[what] for r in runs[base]) for what in (0, 1))
+        cells = [cell for name in names[1:] for cell in ratios(runs[name], runs[base])]
         shape, what, depth = row
         print(f"| {shape}, {what} | {depth} | {rate:,.0f} | {cpu:.1f} µs | {' | '.join(cells)} |",
               flush=True)
