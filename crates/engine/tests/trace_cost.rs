@@ -7,6 +7,9 @@
 //! cargo test --release -p softring-engine --test trace_cost -- --ignored --nocapture costs
 //! ```
 //!
+//! `least` in place of `costs` measures the least that a trace must do: no trace at all, but for
+//! each request a read of the clock and 32 bytes of memory, which an event has.
+//!
 //! In instructions per request, by the difference of two runs of the same requests:
 //!
 //! ```text
@@ -16,6 +19,7 @@
 //!         --ignored fixed
 //! done
 //! ```
+#![allow(unsafe_code)]
 
 mod client;
 mod cost;
@@ -24,7 +28,12 @@ mod tracing;
 use client::Client;
 use cost::{BATCH, compare, loads, turn};
 use softring_engine::stats::trace::Clock;
+use std::hint::black_box;
+use std::time::Instant;
 use tracing::open;
+
+/// Events that fit into a mebibyte.
+const EVENTS: usize = 1 << 15;
 
 /// Returns whether the kernel makes its own clock of the processor's time stamp counter.
 fn counter() -> bool {
@@ -61,6 +70,33 @@ fn costs() {
             rate
         });
         assert_eq!(dropped, 0, "a refused event costs less");
+    }
+}
+
+#[test]
+#[ignore = "measures"]
+fn least() {
+    let c = Client::new(2 * BATCH, 0);
+    let (counter, start) = (counter(), Instant::now());
+    let now = || {
+        if counter {
+            // SAFETY: every processor of x86-64 has the instruction, and nothing here gives it up.
+            unsafe { core::arch::x86_64::_rdtsc() }
+        } else {
+            start.elapsed().as_nanos() as u64
+        }
+    };
+    let (mut events, mut at) = (vec![[0; 4]; EVENTS], 0);
+    for (name, mut round) in loads() {
+        compare(name, |on| {
+            turn(&c, &mut |c| {
+                for n in 0..if on { u64::from(BATCH) } else { 0 } {
+                    events[at % EVENTS] = black_box([now(), n, 1, 2]);
+                    at += 1;
+                }
+                round(c)
+            })
+        });
     }
 }
 
