@@ -26,13 +26,14 @@ build:
 # newer Debian run as root in a root of their own, which is made once.
 LOADS_ROOT ?= $(TARGET)/loads-root
 loads: build
-	ci/loads/event-loop.py
+	ci/loads/allowed.py
+	ci/loads/event-loop.py --least
 	ci/loads/programs.py
-	ci/loads/packaged.py
+	ci/loads/packaged.py --least
 	[ -d $(LOADS_ROOT)/usr ] || ci/loads/root.sh $(LOADS_ROOT)
-	ci/loads/packaged.py --root $(LOADS_ROOT)
+	ci/loads/packaged.py --root $(LOADS_ROOT) --least
 	ci/loads/mariadb.py
-	ci/loads/guest.py
+	ci/loads/guest.py --least
 
 demo: build
 	$(RELEASE)/softring demo
