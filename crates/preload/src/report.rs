@@ -11,9 +11,12 @@ impl Count {
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
+    /// Counts a call, if the count will be printed: threads would contend for the word.
     #[inline]
     pub fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        if config::report() {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
     }
     pub fn add_many(&self, n: usize) {
         self.0.fetch_add(n as u64, Ordering::Relaxed);
