@@ -61,13 +61,13 @@ pub(crate) struct SignalScope {
 }
 
 impl SignalScope {
-    /// Begins a call of the program's.
+    /// Begins a call of the program's. The scope is filled in place: a copy of it would have to
+    /// wait for the stores just made.
     ///
     /// # Errors
     /// EINTR in a handler that has interrupted another call where it cannot enter.
     #[inline]
-    pub(crate) fn new(call: &Call) -> Result<SignalScope> {
-        let mut signals = SignalScope::default();
+    pub(crate) fn begin(&mut self, call: &Call) -> Result<()> {
         if call.is_on_top() {
             PROCESS.flags.handlers_enter.store(true, Relaxed);
             if call.holds_locks() {
@@ -75,9 +75,9 @@ impl SignalScope {
             }
         }
         if PROCESS.flags.handlers_enter.load(Relaxed) {
-            signals.blocks();
+            self.blocks();
         }
-        Ok(signals)
+        Ok(())
     }
 
     fn blocks(&mut self) {

@@ -283,14 +283,22 @@ impl Ctx {
             req.call.file = FileRef::Token(fd);
             return Ok(());
         }
-        let mut file = if req.flags.contains(ReqFlags::FIXED_FILE) {
+        let fixed = req.flags.contains(ReqFlags::FIXED_FILE);
+        let hidden = || {
+            softring_host::fd::is_hidden(fd)
+                || (def.has(opdef::LENIENT) && softring_host::fd::is_path_only(fd))
+        };
+        if !fixed && (fd < 0 || hidden()) {
+            return Err(Errno::EBADF);
+        }
+        if !fixed && def.second_file.is_none() {
+            // In place: a copy would have to wait for the stores.
+            req.call.file = FileRef::Plain(fd);
+            return Ok(());
+        }
+        let mut file = if fixed {
             let slot = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
             FileRef::Fixed(self.resources.files.get(slot)?)
-        } else if fd < 0
-            || softring_host::fd::is_hidden(fd)
-            || (def.has(opdef::LENIENT) && softring_host::fd::is_path_only(fd))
-        {
-            return Err(Errno::EBADF);
         } else if softring_host::fd::numbers::is_ring(fd) && def.second_file.is_some() {
             FileRef::instead_of_ring()?
         } else {

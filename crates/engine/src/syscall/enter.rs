@@ -55,7 +55,8 @@ pub(crate) fn enter_by(fd: i32, mut ring: Arc<Ring>, args: &Args, call: &Call) -
 
 fn enter_ring(ring: &Arc<Ring>, args: &Args, call: &Call) -> Result<usize> {
     // The scope is dropped last: with the signal mask back, a handler may run that enters, too.
-    let mut signals = SignalScope::new(call)?;
+    let mut signals = SignalScope::default();
+    signals.begin(call)?;
     let mut ctx = if submits(ring, args) { ring.lock() } else { ring.lock_now() };
     ctx.drive.entered += 1;
     ctx.supersede();
