@@ -6,7 +6,7 @@ use core::time::Duration;
 use crate::drive::sleep::sleep as sleep_now;
 use crate::drive::sleep::{FOREVER, On, Woke, sleep_on_sequence};
 use crate::drive::task_work;
-use crate::io::poll::BATCH;
+use crate::io::poll::Events;
 use crate::io::signal_scope::{SignalScope, Sigset};
 use crate::policy::hybrid::{IdleSleep, WaitAction};
 use crate::ring::ctx::{Ctx, Guard, Ring};
@@ -16,7 +16,6 @@ use crate::stats::trace::Step;
 use softring_host::handlers::waits_under;
 use softring_host::sys;
 use softring_host::time::Clock;
-use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::{IORING_SETUP_TASKRUN_FLAG, IORING_SQ_TASKRUN};
 
@@ -56,7 +55,7 @@ enum Slept {
 #[derive(Default)]
 struct Found {
     /// Events of the poll set; the first `count` are valid.
-    events: Option<[epoll_event; BATCH]>,
+    events: Option<Events>,
     count: usize,
     /// Flag, set if a policy gave the sleep's length; true if the sleep ended earlier.
     early: Option<bool>,
@@ -190,6 +189,9 @@ pub(crate) fn cqring_wait<'r>(
             result = Err(Errno::EINTR);
         }
         ctx.turn(found.turn());
+        if let Some((set, events)) = ctx.drive.transports.poll.as_mut().zip(found.events) {
+            set.give_buffer(events);
+        }
     }
     ctx.count_idle_sleeps();
     ring.driven.store(true, Relaxed);
@@ -348,22 +350,23 @@ fn drive<'r>(
     left: u64,
     found: &mut Found,
 ) -> (Guard<'r>, Slept) {
-    if ctx.drive.transports.poll_set().is_err() {
+    let Ok(set) = ctx.drive.transports.poll_set() else {
         return passive(ring, ctx, a, left.min(SLICE_NS));
-    }
+    };
+    let events = found.events.insert(set.take_buffer());
     let left = left.min(ctx.next_event_in().unwrap_or(FOREVER));
     if ctx.drive.transports.with_models() {
         sys::exact_timers();
     }
     let epoll = ctx.drive.transports.epoll_fd().unwrap_or(-1);
-    let start = Clock::Monotonic.now();
+    // A wait without end needs no clock, unless it is timed.
     let any_new = ctx.drive.transports.new_polls > 0;
-    let until = start.saturating_add(left);
+    let start = if any_new || left != FOREVER { Clock::Monotonic.now() } else { 0 };
+    let until = if left == FOREVER { FOREVER } else { start.saturating_add(left) };
     let (mut ctx, (taken, prompt)) = drive_once(ring, ctx, sys::thread(), (a.min, until), || {
         // The reactor checks the requests that wait on numbers whose close was not reported.
         super::reactor::ensure();
-        let buf = found.events.get_or_insert_with(|| [epoll_event::default(); BATCH]);
-        let taken = sleep_now(On::Events(epoll, buf), left, a.sigmask);
+        let taken = sleep_now(On::Events(epoll, events), left, a.sigmask);
         (taken, any_new && Clock::Monotonic.now() - start < PROMPT_NS)
     });
     ctx.begin_pass(prompt);

@@ -14,6 +14,7 @@
 //!
 //! The ring's wake eventfd is in the set, too, under data 0: signalling it ends a wait.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -105,7 +106,13 @@ pub(crate) struct PollSet {
     one_shots: Vec<OneShot>,
     /// Flag, set if the kernel can tell whether two numbers mean the same open file.
     pub(crate) compares: bool,
+    /// Memory for the events of a sleep, while no thread sleeps: to zero it takes as long as a
+    /// small system call.
+    events: Option<Events>,
 }
+
+/// Memory for the events that a sleep takes.
+pub(crate) type Events = Box<[epoll_event; BATCH]>;
 
 /// epoll_event data of the aio eventfd; no request has this name.
 pub(crate) const AIO_DATA: u64 = u64::MAX;
@@ -127,7 +134,28 @@ impl PollSet {
         let (registrations, one_shots) = (Vec::new(), Vec::new());
         let (armed, unchecked, compares) = (0, false, true);
         let (aio, clock) = (None, None);
-        PollSet { instance, aio, clock, armed, registrations, unchecked, one_shots, compares }
+        let events = None;
+        PollSet {
+            instance,
+            aio,
+            clock,
+            armed,
+            registrations,
+            unchecked,
+            one_shots,
+            compares,
+            events,
+        }
+    }
+
+    /// Takes the memory for the events of a sleep.
+    pub(crate) fn take_buffer(&mut self) -> Events {
+        self.events.take().unwrap_or_else(|| Box::new([epoll_event::default(); BATCH]))
+    }
+
+    /// Gives the memory back for the next sleep.
+    pub(crate) fn give_buffer(&mut self, events: Events) {
+        self.events = Some(events);
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
