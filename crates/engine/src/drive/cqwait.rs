@@ -379,9 +379,8 @@ fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (
     let beside = ctx.issue.is_elsewhere();
     let slices = beside || a.sigmask.is_some() || ctx.in_flight();
     let slice = if slices { SLICE_NS } else { FOREVER_NS };
-    let control = ctx.mem.control.clone();
     let spins = a.sigmask.is_none() && ctx.drive.spin.try_now();
-    let woke = sleep_on_sequence(&control, spins, left.min(slice), a.sigmask, || {
+    let woke = sleep_on_sequence(&ring.control, spins, left.min(slice), a.sigmask, || {
         drop(ctx);
         if !slices {
             // The reactor reports that the process was stopped.
@@ -390,9 +389,12 @@ fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (
         true
     });
     let mut ctx = ring.lock_now();
-    if woke == Woke::Spinning {
-        ctx.drive.spin.was_short();
-    } else if ctx.issue.is_elsewhere() {
+    match woke {
+        Woke::Spinning => ctx.drive.spin.was_short(),
+        Woke::Soon if spins => ctx.drive.spin.put_off(),
+        Woke::Soon | Woke::Asleep | Woke::Signal => {}
+    }
+    if woke != Woke::Spinning && ctx.issue.is_elsewhere() {
         // The issuing process may be gone.
         ctx.end_issue_of_dead();
     }

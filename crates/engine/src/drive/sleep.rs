@@ -22,8 +22,9 @@ use softring_uapi::errno::{Errno, Result};
 /// Time without end.
 pub(crate) const FOREVER: u64 = u64::MAX;
 /// Time for which a passive waiter spins on the word before it sleeps, in ns: a sleep and a wake-up
-/// cost as much.
-const SPIN_NS: u64 = 10_000;
+/// cost as much where processors are virtual. If it was less than a wake-up takes, two threads that
+/// have both begun to sleep would never find each other awake again.
+const SPIN_NS: u64 = 30_000;
 /// Interval at which a thread that waits for a cancellation checks again, in ns.
 const SLICE_NS: u64 = 5_000_000;
 
@@ -74,6 +75,8 @@ pub(crate) fn sleep(on: On<'_>, ns: u64, mask: Option<u64>) -> Result<usize> {
 pub(crate) enum Woke {
     /// The word changed while the thread spun.
     Spinning,
+    /// The word had changed before the thread could spin or sleep.
+    Soon,
     /// The thread slept.
     Asleep,
     /// A signal came.
@@ -92,7 +95,8 @@ pub(crate) fn sleep_on_sequence(
     match control.wait(spins, goes, spin, |word, seen| sleep(On::Word(word, seen), ns, mask)) {
         Ended::Spinning => Woke::Spinning,
         Ended::Slept(Err(Errno::EINTR)) => Woke::Signal,
-        Ended::Slept(_) | Ended::Soon => Woke::Asleep,
+        Ended::Soon => Woke::Soon,
+        Ended::Slept(_) => Woke::Asleep,
     }
 }
 
@@ -128,7 +132,7 @@ pub(crate) fn sleep_for_change(ctx: Guard<'_>, deadline: u64) -> Result<()> {
     };
     match sleep_on_sequence(&control, false, SLICE_NS.min(deadline - now), None, unlock) {
         Woke::Signal => Err(Errno::EINTR),
-        Woke::Spinning | Woke::Asleep => Ok(()),
+        Woke::Spinning | Woke::Soon | Woke::Asleep => Ok(()),
     }
 }
 

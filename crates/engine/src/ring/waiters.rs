@@ -8,8 +8,10 @@ use crate::io::worker::Wake;
 use crate::memory::lock::Control;
 use softring_host::sys;
 
-/// Number of waits per trial spin, after a spin in vain.
-const TRY_EVERY: u32 = 32;
+/// Number of waits per trial spin, after a spin in vain; each trial in vain doubles it, up to
+/// [`TRY_SELDOM`].
+const TRY_OFTEN: u32 = 32;
+const TRY_SELDOM: u32 = 1024;
 
 /// The thread that waits on the transports, if there is one.
 #[derive(Debug, Default)]
@@ -128,21 +130,77 @@ impl Wakes {
 }
 
 /// Adaptive spin before a sleep: spins if the last spin was worth it, and sometimes as a trial.
-#[derive(Debug, Default)]
+///
+/// Two threads that answer each other on one processor spin in vain, however quick they are, so
+/// trials become rarer. On two processors a thread that spins is answered after one wake-up as long
+/// as the other sleeps, and much sooner once the other, too, has tried to spin.
+#[derive(Debug)]
 pub(crate) struct AdaptiveSpin {
-    /// Flag, true if the last wait that spun was over before it slept.
+    /// Flag, set if the last wait that spun was over before it slept.
     short: bool,
-    waits: u32,
+    /// Number of waits until the next trial.
+    left: u32,
+    /// Number of waits per trial.
+    every: u32,
+}
+
+impl Default for AdaptiveSpin {
+    fn default() -> Self {
+        AdaptiveSpin { short: false, left: TRY_OFTEN, every: TRY_OFTEN }
+    }
 }
 
 impl AdaptiveSpin {
     /// Begins a wait; returns whether it spins first.
     pub(crate) fn try_now(&mut self) -> bool {
-        self.waits = self.waits.wrapping_add(1);
-        core::mem::take(&mut self.short) || self.waits.is_multiple_of(TRY_EVERY)
+        self.left -= 1;
+        let trial = self.left == 0;
+        if trial {
+            self.every = (self.every * 2).min(TRY_SELDOM);
+            self.left = self.every;
+        }
+        core::mem::take(&mut self.short) || trial
     }
 
+    /// Records that the wait was over before it could spin: the next one spins instead.
+    pub(crate) fn put_off(&mut self) {
+        self.short = true;
+    }
+
+    /// Records that the wait was over before it slept.
     pub(crate) fn was_short(&mut self) {
         self.short = true;
+        self.every = (self.every / 2).max(TRY_OFTEN);
+        self.left = self.left.min(self.every);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Returns the number of waits that spin among `waits`, each with the result `short`.
+    fn spins(spin: &mut AdaptiveSpin, waits: u32, short: bool) -> u32 {
+        let mut spun = 0;
+        for _ in 0..waits {
+            if spin.try_now() {
+                spun += 1;
+                if short {
+                    spin.was_short();
+                }
+            }
+        }
+        spun
+    }
+
+    #[test]
+    fn trials_in_vain_become_rare_and_success_goes_on() {
+        let mut spin = AdaptiveSpin::default();
+        assert_eq!(spins(&mut spin, TRY_OFTEN, false), 1);
+        assert!(spins(&mut spin, 20 * TRY_SELDOM, false) < 30);
+        assert!(spins(&mut spin, TRY_SELDOM + 100, true) > 100);
+        assert_eq!(spins(&mut spin, 100, true), 100);
+        // The spin after the last success is in vain, and trials are frequent again.
+        assert_eq!(spins(&mut spin, TRY_OFTEN, false), 2);
     }
 }

@@ -76,7 +76,8 @@ pub(crate) trait Sequence {
     ) -> Ended<T> {
         self.waiters().add(if spins { SPINNER } else { 1 }, SeqCst);
         let seen = self.seq().load(SeqCst);
-        let goes = goes();
+        // Who was woken when the lock was released may have run, on this processor, and answered.
+        let goes = goes() && self.seq().load(SeqCst) == seen;
         if spins {
             let moved = goes && spin(self.seq(), seen);
             let sleeps = u32::from(!moved);
