@@ -73,7 +73,7 @@ fn send(ctx: &mut Ctx, req: &Req) -> Result<Option<i32>> {
         FileRef::Plain(fd) => target(fd)?,
         _ => return Err(Errno::EBADFD),
     };
-    let own = ctx.ring.upgrade().is_some_and(|r| r.id == target.id);
+    let own = core::ptr::eq(ctx.ring.as_ptr(), Arc::as_ptr(&target));
     // The command and the slot are 32 bits wide; the bits above are not read.
     let mut msg = match req.call.sqe().addr & u64::from(u32::MAX) {
         IORING_MSG_DATA => data(req.call.sqe())?,

@@ -36,7 +36,9 @@ impl Ctx {
                 .and_then(|s| s.tell_again(fd, events));
             if set.register(fd, events, vain || told.is_some(), id)? {
                 persistent::record_attempt(set.registration(fd), req);
-                transports.stash.extend(told);
+                if let Some(told) = told {
+                    transports.stash.push_back(told);
+                }
                 req.phase.registered_at(fd, transports.passes, true);
                 if reissues(req) {
                     transports.new_polls += 1;
