@@ -6,7 +6,7 @@
 //! has dealt with it. A ring that a waiter drove recently is not watched at all. The reactor checks
 //! such rings every [`TICK`], and takes over each ring that nobody drove since the last check. So a
 //! program that stops entering sees its completions after two ticks at most, and one that keeps
-//! entering pays nothing but the tick.
+//! entering pays nothing but the tick. Its poll set leaves the reactor's, too ([`nested`]).
 //!
 //! Once a second the reactor also checks whether the program has a thread left ([`super::last`]).
 //! The reactor ends when there is no ring left. The layers above give it further work as
@@ -16,6 +16,7 @@
 //! moment is not forgotten: [`tick`] has the steps, and `verify::tick` has loom try every order of
 //! them.
 
+mod nested;
 pub(crate) mod tick;
 
 use alloc::boxed::Box;
@@ -35,7 +36,6 @@ use crate::io::poll::BATCH;
 use crate::ring::ctx::{Ctx, Guard, Ring};
 use crate::ring::turn::{Drives, Turn};
 use crate::stats::trace::Step;
-use softring_host::calls::epoll;
 use softring_host::fd::InternalFd;
 use softring_host::fork::{Child, keeps};
 use softring_host::handlers;
@@ -243,14 +243,7 @@ impl Reactor {
             drop(ctx);
             return self.poll_now_and_then(ring);
         }
-        let fd = ctx.drive.transports.epoll_fd().unwrap_or(-1);
-        drop(ctx);
-        // EPOLLIN | EPOLLONESHOT
-        let ev = epoll_event { events: 1 | 1 << 30, data: ring.id };
-        let ep = self.epoll.as_raw_fd();
-        if epoll::epoll_ctl(ep, epoll::EPOLL_CTL_MOD, fd, &ev).is_err() {
-            let _ = epoll::epoll_ctl(ep, epoll::EPOLL_CTL_ADD, fd, &ev);
-        }
+        nested::arm(self.epoll.as_raw_fd(), ring.id, ctx);
         if ring.next_deadline.load(Relaxed) != u64::MAX {
             self.wake();
         }
@@ -375,6 +368,12 @@ impl Ticks for Reactor {
     fn watch(&self, ring: &Arc<Ring>) {
         ring.watched.store(true, SeqCst);
         self.watch_locked(ring, ring.lock_now());
+    }
+
+    fn is_driven(&self, ring: &Arc<Ring>) {
+        if let Some(ctx) = unless_busy(ring) {
+            nested::is_driven(self.epoll.as_raw_fd(), ring, ctx);
+        }
     }
 
     /// Does a ring's pending work, if nobody else does.

@@ -47,6 +47,9 @@ const UNSEEN_MAX: u32 = 32;
 #[derive(Debug, Default)]
 pub struct Transports {
     pub(crate) poll: Option<PollSet>,
+    /// Ticks until the poll set leaves the reactor's set, if waiters go on driving; 0: it is not
+    /// there.
+    pub(crate) in_reactor: u8,
     /// Requests with workers.
     pub workers: u32,
     pub(crate) futex_waiters: FutexWaiters,

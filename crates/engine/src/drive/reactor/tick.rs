@@ -68,6 +68,8 @@ pub(crate) trait Ticks {
     fn watch(&self, ring: &Self::Ring);
     /// Does the ring's pending work.
     fn drive(&self, ring: &Self::Ring);
+    /// Notes that a waiter has driven the ring since the last tick.
+    fn is_driven(&self, _ring: &Self::Ring) {}
     /// Ends the reactor's sleep.
     fn wake(&self);
 
@@ -88,6 +90,7 @@ pub(crate) trait Ticks {
             }
             if ring.driven().swap(false, Relaxed) {
                 any = true;
+                self.is_driven(ring);
                 continue;
             }
             let found = ring.probe();
