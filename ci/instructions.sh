@@ -52,7 +52,7 @@ count() {
     done | sort -n | head -n 1
 }
 
-for what in nop nops read reads direct echo poll other patched; do
+for what in nop nops read reads direct echo poll ring other patched; do
     first=''
     printf '%-8s' $what
     for library in "${LIBRARIES[@]}"; do

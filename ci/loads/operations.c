@@ -4,7 +4,8 @@
  *
  * WHAT: nop, nops (32 by one call), read (4 KiB of FILE, cached), reads (32 by one call), direct (one
  * with O_DIRECT), echo (a RECV that waits, then the SEND that ends its wait), poll (a POLL_ADD, as
- * well), other (getppid(2) by a function that takes the number as an argument).
+ * well), ring (closed, and another made), other (getppid(2) by a function that takes the number as
+ * an argument).
  * Makes raw system calls, so that no library is counted. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -21,6 +22,8 @@
 enum { ENTRIES = 64, BLOCK = 4096, MESSAGE = 64, BATCH = 32 };
 
 static int ring;
+static char *rings;
+static size_t rings_len;
 static unsigned *sq_tail, sq_mask, *sq_array, *cq_head, *cq_tail, cq_mask;
 static struct io_uring_sqe *sqes;
 static struct io_uring_cqe *cqes;
@@ -40,10 +43,10 @@ static void make_ring(void) {
     check(ring >= 0, "io_uring_setup");
     size_t cq_len = p.cq_off.cqes + p.cq_entries * sizeof *cqes;
     size_t sq_len = p.sq_off.array + p.sq_entries * sizeof *sq_array;
-    size_t len = cq_len > sq_len ? cq_len : sq_len;
-    char *rings = mmap(NULL, len, access, how, ring, IORING_OFF_SQ_RING);
+    rings_len = cq_len > sq_len ? cq_len : sq_len;
+    rings = mmap(NULL, rings_len, access, how, ring, IORING_OFF_SQ_RING);
     check(rings != MAP_FAILED, "mmap");
-    sqes = mmap(NULL, p.sq_entries * sizeof *sqes, access, how, ring, IORING_OFF_SQES);
+    sqes = mmap(NULL, ENTRIES * sizeof *sqes, access, how, ring, IORING_OFF_SQES);
     check(sqes != MAP_FAILED, "mmap");
     sq_tail = (unsigned *)(rings + p.sq_off.tail);
     sq_mask = *(unsigned *)(rings + p.sq_off.ring_mask);
@@ -52,6 +55,12 @@ static void make_ring(void) {
     cq_tail = (unsigned *)(rings + p.cq_off.tail);
     cq_mask = *(unsigned *)(rings + p.cq_off.ring_mask);
     cqes = (struct io_uring_cqe *)(rings + p.cq_off.cqes);
+}
+
+static void close_ring(void) {
+    munmap(rings, rings_len);
+    munmap(sqes, ENTRIES * sizeof *sqes);
+    check(close(ring) == 0, "close");
 }
 
 static struct io_uring_sqe *push(int opcode, int fd, void *addr, unsigned len) {
@@ -100,6 +109,9 @@ int main(int argc, char **argv) {
     for (int left = atoi(argv[2]); left > 0; left--) {
         if (!strcmp(what, "other")) {
             check(call(SYS_getppid) >= 0, "getppid");
+        } else if (!strcmp(what, "ring")) {
+            close_ring();
+            make_ring();
         } else if (!strcmp(what, "nop")) {
             push(IORING_OP_NOP, -1, NULL, 0);
             run(1, 1);
