@@ -27,14 +27,19 @@ pub fn no_ring() -> Option<u64> {
     getrlimit(Resource::Fsize).maximum.filter(|most| *most < IORING_OFF_SQES + 4096)
 }
 
-/// Makes a file at least `size` bytes long. Pages take memory only once touched.
+/// Makes a file at least `size` bytes long; see [`extend`].
+///
+/// # Errors
+/// Those of [`extend`].
+pub(crate) fn grow(file: impl AsFd, size: u64) -> Result<()> {
+    if fstat(&file)?.st_size.cast_unsigned() >= size { Ok(()) } else { extend(file, size) }
+}
+
+/// Makes a file, which is shorter, `size` bytes long. Pages take memory only once touched.
 ///
 /// # Errors
 /// `ENOMEM`, also past the hard RLIMIT_FSIZE, or if the soft one cannot be lifted.
-pub(crate) fn grow(file: impl AsFd, size: u64) -> Result<()> {
-    if fstat(&file)?.st_size.cast_unsigned() >= size {
-        return Ok(());
-    }
+pub(crate) fn extend(file: impl AsFd, size: u64) -> Result<()> {
     let _held = PROCESS.lifts.hold();
     let old = getrlimit(Resource::Fsize);
     if short(old.maximum, size) {

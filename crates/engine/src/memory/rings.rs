@@ -127,7 +127,7 @@ impl Rings {
     ) -> Result<(OwnedFd, Rings)> {
         let fd = softring_host::substitute::memory_file("[io_uring]")?;
         let size = IORING_OFF_SQES + geo.sqes_size() as u64;
-        super::file::grow(&fd, size.next_multiple_of(4096))?;
+        super::file::extend(&fd, size.next_multiple_of(4096))?;
         let _ = fcntl_add_seals(&fd, SealFlags::SHRINK);
         // A ring cannot be read or written: at the last possible position, read(2) and write(2)
         // fail with EINVAL.

@@ -106,7 +106,7 @@ const SIZE: usize = METERS + STATS_METERS * size_of::<MeterStats>();
 impl Page {
     fn new() -> Result<Page> {
         let fd = softring_host::substitute::memfd(NAME, true)?;
-        crate::memory::file::grow(&fd, SIZE as u64)?;
+        crate::memory::file::extend(&fd, SIZE as u64)?;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let null = core::ptr::null_mut();
         // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.

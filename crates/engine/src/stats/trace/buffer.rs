@@ -99,7 +99,7 @@ impl Buffer {
     /// Those of memfd_create(2), ftruncate(2), fcntl(2), mmap(2).
     pub(super) fn make(pid: u32) -> Result<(OwnedFd, Buffer)> {
         let fd = softring_host::substitute::memfd(NAME, true)?;
-        crate::memory::file::grow(&fd, SIZE as u64)?;
+        crate::memory::file::extend(&fd, SIZE as u64)?;
         // A process that may write to it must not be able to take it from under us.
         fcntl_add_seals(&fd, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
         let buffer = Buffer::at(&fd)?;
