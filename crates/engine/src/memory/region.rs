@@ -51,9 +51,22 @@ impl Region {
     /// # Errors
     /// `ENOMEM`, and those of mmap(2).
     pub(crate) fn map(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Region> {
+        Region::map_as(fd, offset, len, MapFlags::SHARED)
+    }
+
+    /// Does the same, and has the kernel map all pages now, without a fault for each. For few
+    /// pages, all of which are used at once.
+    ///
+    /// # Errors
+    /// Those of [`Self::map`].
+    pub(crate) fn map_now(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Region> {
+        Region::map_as(fd, offset, len, MapFlags::SHARED | MapFlags::POPULATE)
+    }
+
+    fn map_as(fd: BorrowedFd<'_>, offset: u64, len: usize, how: MapFlags) -> Result<Region> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
-        let p = unsafe { mmap(core::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, offset) }?;
+        let p = unsafe { mmap(core::ptr::null_mut(), len, prot, how, fd, offset) }?;
         // SAFETY: that mapping.
         Ok(unsafe { Region::own(NonNull::new(p.cast()).ok_or(Errno::ENOMEM)?, len) })
     }
@@ -98,6 +111,15 @@ impl Region {
         let base = NonNull::new(p).ok_or(Errno::EFAULT)?;
         let theirs = Region { base, len, mapping: None };
         Ok(theirs.alias().filter(|own| own.is_same(&theirs)).unwrap_or(theirs))
+    }
+
+    /// Splits the region at a page; the memory stays mapped as long as one of the two lives.
+    pub(crate) fn split_at(self, at: usize) -> (Region, Region) {
+        assert!(at.is_multiple_of(PAGE) && at <= self.len);
+        // SAFETY: in bounds, as asserted.
+        let base = unsafe { self.base.add(at) };
+        let second = Region { base, len: self.len - at, mapping: self.mapping.clone() };
+        (Region { len: at, ..self }, second)
     }
 
     /// Returns a region of the same memory, which stays mapped as long as one of the two lives.

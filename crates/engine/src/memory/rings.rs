@@ -1,5 +1,9 @@
 //! Memory layout of a ring: `struct io_rings` with its arrays, then (in the file) a control page
 //! and the SQEs.
+//!
+//! The control page follows the rings, so that one mapping shows both: with one of its own, a ring
+//! takes an eighth longer to be made and closed. A ring that can be resized grows where it is, so
+//! there the page precedes the SQEs, and is mapped with them.
 
 use alloc::sync::Arc;
 
@@ -29,9 +33,10 @@ pub(crate) mod off {
     pub(crate) const CQES: usize = 64;
 }
 
-/// Offset of the engine's own page in the ring's file: between the rings and the SQEs, where no
-/// program maps.
-const OFF_CONTROL: u64 = 0x0700_0000;
+/// Size of the engine's own page in the ring's file.
+const CONTROL: usize = 4096;
+/// Offset of that page if it does not follow the rings.
+const OFF_CONTROL: u64 = IORING_OFF_SQES - CONTROL as u64;
 
 /// Sizes that follow from the setup flags.
 #[derive(Clone, Copy, Debug)]
@@ -132,15 +137,23 @@ impl Rings {
         // A ring cannot be read or written: at the last possible position, read(2) and write(2)
         // fail with EINVAL.
         let _ = seek_to(&fd, i64::MAX as u64);
-        let control = Arc::new(Control::new(Region::map(fd.as_fd(), OFF_CONTROL, 4096)?));
-        let (rings, sqes) = if geo.flags & IORING_SETUP_NO_MMAP != 0 {
-            (pin(cq_user, geo.rings_size())?, pin(sq_user, geo.sqes_size())?)
+        let [rings_len, sqes_len] = [geo.rings_size(), geo.sqes_size()];
+        let [rings_pages, sqes_pages] = [rings_len, sqes_len].map(|n| n.next_multiple_of(4096));
+        let map_rings = if rings_pages == 4096 { Region::map_now } else { Region::map };
+        let (control, rings, sqes) = if geo.flags & IORING_SETUP_NO_MMAP != 0 {
+            let control = Region::map(fd.as_fd(), OFF_CONTROL, CONTROL)?;
+            (control, pin(cq_user, rings_len)?, pin(sq_user, sqes_len)?)
+        } else if geo.flags & IORING_SETUP_DEFER_TASKRUN != 0 {
+            let rings = map_rings(fd.as_fd(), 0, rings_pages)?;
+            let both = Region::map(fd.as_fd(), OFF_CONTROL, CONTROL + sqes_pages)?;
+            let (control, sqes) = both.split_at(CONTROL);
+            (control, rings, sqes)
         } else {
-            (
-                Region::map(fd.as_fd(), 0, geo.rings_size().next_multiple_of(4096))?,
-                Region::map(fd.as_fd(), IORING_OFF_SQES, geo.sqes_size().next_multiple_of(4096))?,
-            )
+            let both = map_rings(fd.as_fd(), 0, rings_pages + CONTROL)?;
+            let (rings, control) = both.split_at(rings_pages);
+            (control, rings, Region::map(fd.as_fd(), IORING_OFF_SQES, sqes_pages)?)
         };
+        let control = Arc::new(Control::new(control));
         let this = Rings { geo, array: geo.array(), rings, sqes, control };
         this.init();
         Ok((fd, this))
@@ -152,7 +165,7 @@ impl Rings {
     /// `ENOMEM`.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn anonymous(geo: Geometry) -> Result<Rings> {
-        let control = Arc::new(Control::new(Region::anonymous(4096)?));
+        let control = Arc::new(Control::new(Region::anonymous(CONTROL)?));
         let rings = Region::anonymous(geo.rings_size().next_multiple_of(4096))?;
         let sqes = Region::anonymous(geo.sqes_size().next_multiple_of(4096))?;
         let this = Rings { geo, array: geo.array(), rings, sqes, control };
