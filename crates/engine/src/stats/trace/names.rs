@@ -1,6 +1,8 @@
 //! Names of descriptors, written into the trace on request: once for each number, and again when
 //! the number has come to mean another file.
 
+use alloc::boxed::Box;
+
 use softring_host::os::fs::FileType;
 
 use super::writer::Writer;
@@ -19,15 +21,17 @@ struct WrittenName {
     peer: u64,
 }
 
-/// Names written last: a number shares its slot with others.
-#[derive(Debug)]
-pub(super) struct Names([WrittenName; SLOTS]);
+/// Names written last: a number shares its slot with others. In a box once there is one: few rings
+/// are traced.
+#[derive(Debug, Default)]
+pub(super) struct Names(Option<Box<[WrittenName; SLOTS]>>);
 
 const SLOTS: usize = 64;
 
-impl Default for Names {
-    fn default() -> Self {
-        Names([WrittenName::default(); SLOTS])
+impl Names {
+    fn slot(&mut self, number: i32) -> &mut WrittenName {
+        let all = self.0.get_or_insert_with(|| Box::new([WrittenName::default(); SLOTS]));
+        &mut all[number as usize % SLOTS]
     }
 }
 
@@ -64,7 +68,7 @@ impl Writer {
             file: (stat.st_dev, stat.st_ino),
             peer: hash(&peer.0[..peer.1]),
         };
-        let slot = &mut self.names.0[number as usize % SLOTS];
+        let slot = self.names.slot(number);
         if *slot == name {
             return;
         }
