@@ -66,6 +66,16 @@ impl Count {
         self.0.load(Relaxed)
     }
 
+    /// Adds the value to another counter, and starts from 0 again.
+    #[inline]
+    fn move_to(&self, sum: &Count) {
+        let n = self.get();
+        if n != 0 {
+            sum.add(n);
+            self.set(0);
+        }
+    }
+
     /// Sets the value of a gauge.
     #[inline]
     pub(crate) fn set(&self, n: u64) {
