@@ -496,7 +496,7 @@ pub(crate) struct Resources {
 }
 
 impl Ctx {
-    pub(crate) fn new(mem: Rings, flags: u32, run_job: fn(Job)) -> Self {
+    pub(crate) fn new(mem: Rings, flags: u32, run_job: fn(Job), stats: CounterSlot) -> Self {
         Ctx {
             ring: Weak::new(),
             mem,
@@ -508,7 +508,7 @@ impl Ctx {
             completion: Completion::default(),
             drive: Driving::new(run_job),
             resources: Resources::default(),
-            stats: CounterSlot::default(),
+            stats,
             trace: Writer::default(),
             faults: crate::io::faults::of_new_ring(),
         }

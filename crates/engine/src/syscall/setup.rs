@@ -9,6 +9,8 @@ use crate::memory::mappings::RingMemory;
 use crate::memory::rings::{Geometry, Rings};
 use crate::resources::task_rules;
 use crate::ring::ctx::{Ctx, Ring};
+use crate::ring::slab::Slab;
+use crate::stats::CounterSlot;
 use softring_host::user::{self, UserPtr};
 use softring_uapi::errno::{Errno, Result};
 use softring_uapi::limits;
@@ -60,10 +62,17 @@ pub(crate) fn setup(entries: u32, params: UserPtr) -> Result<usize> {
     // SAFETY: the program's parameters name the memory, for as long as the ring has it.
     let [cq_user, sq_user] = named.map(|at| unsafe { RingMemory::of_program(at) });
     let (fd, mem) = Rings::create(geo, cq_user, sq_user)?;
-    let mut ctx = Ctx::new(mem, p.flags, crate::process::worker_side::run);
-    if !ctx.reqs.slab.prepare() {
+    let mut slab = Slab::default();
+    if !slab.prepare() {
         return Err(Errno::ENOMEM);
     }
+    geo.publish(&mut p);
+    p.features = FEATURES;
+    if !polls {
+        user::write(params, &p)?;
+    }
+    let mut ctx = Ctx::new(mem, p.flags, crate::process::worker_side::run, CounterSlot::new());
+    ctx.reqs.slab = slab;
     if let Some(rules) = task_rules::mine() {
         ctx.setup.restrictions = rules.restrictions.clone();
         ctx.setup.filters = rules.filters.clone();
@@ -74,13 +83,7 @@ pub(crate) fn setup(entries: u32, params: UserPtr) -> Result<usize> {
     } else if p.flags & IORING_SETUP_SINGLE_ISSUER != 0 {
         ctx.setup.issuer = Some(softring_host::sys::gettid());
     }
-    geo.publish(&mut p);
-    p.features = FEATURES;
-    if !polls {
-        user::write(params, &p)?;
-    }
     let id = crate::ring::table::next_id();
-    ctx.stats = crate::stats::CounterSlot::new();
     crate::stats::trace::prepare();
     ctx.trace.name(id, p.flags);
     ctx.reqs.slab.timed = ctx.stats.seen();

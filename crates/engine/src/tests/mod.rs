@@ -22,6 +22,7 @@ use crate::memory::rings::{Geometry, Rings, off};
 use crate::ring::ctx::{Ctx, Guard, Ring};
 use crate::ring::request::{Phase, Req};
 use crate::ring::turn::{Drives, Turn};
+use crate::stats::CounterSlot;
 use core::sync::atomic::Ordering::{Acquire, Release};
 use softring_uapi::errno::Result;
 use softring_uapi::*;
@@ -49,7 +50,12 @@ impl TestRing {
     fn with(sq_entries: u32, cq_entries: u32, flags: u32) -> Self {
         let geo = Geometry { flags, sq_entries, cq_entries };
         let mem = Rings::anonymous(geo).expect("memory");
-        let ctx = Ctx::new(mem, geo.flags, |_| panic!("nothing here is a worker's"));
+        let ctx = Ctx::new(
+            mem,
+            geo.flags,
+            |_| panic!("nothing here is a worker's"),
+            CounterSlot::default(),
+        );
         Self { ring: Ring::new(0, ctx), geo }
     }
 
