@@ -354,6 +354,15 @@ pub fn limits_file_size() -> bool {
     getrlimit(Resource::Fsize).current.is_some()
 }
 
+/// Returns whether the memory of this process is limited, or may be.
+pub fn limits_memory() -> bool {
+    let unlimited = |what: Resource| {
+        let limits = process::prlimit(what as u32, None);
+        limits.or_else(|_| process::getrlimit(what as u32)).is_ok_and(|[now, _]| now == u64::MAX)
+    };
+    !(unlimited(Resource::As) && unlimited(Resource::Data))
+}
+
 /// Sets the limits by prlimit(2) of this process, or setrlimit(2).
 ///
 /// # Errors

@@ -20,6 +20,7 @@
 pub(crate) mod cq;
 pub(crate) mod file;
 mod holder;
+pub(crate) mod left;
 pub(crate) mod lock;
 pub(crate) mod mappings;
 mod of_process;

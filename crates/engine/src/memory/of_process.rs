@@ -6,16 +6,20 @@ use core::sync::atomic::AtomicUsize;
 use softring_host::fork::{AtFork, keeps};
 use softring_host::process_lock::ProcessLock;
 
+use super::left::Trials;
+
 #[derive(Debug)]
 pub(super) struct OfProcess {
     /// The thread that takes the locks of all rings, for a fork (`Control::try_hold`); 0: none.
     pub(super) forking: AtomicUsize,
     /// Lock of the thread that lifts RLIMIT_FSIZE.
     pub(super) lifts: ProcessLock,
+    /// Trials of the memory that is left.
+    pub(super) trials: Trials,
 }
 
 pub(super) static PROCESS: OfProcess =
-    OfProcess { forking: AtomicUsize::new(0), lifts: ProcessLock::new() };
+    OfProcess { forking: AtomicUsize::new(0), lifts: ProcessLock::new(), trials: Trials::new() };
 
 /// Holds `lifts` over a fork: if another thread had the limit lifted, the child would keep it
 /// lifted.
@@ -27,8 +31,9 @@ impl OfProcess {
     }
 
     fn in_child(&self) {
-        let Self { forking, lifts } = self;
+        let Self { forking, lifts, trials } = self;
         keeps(forking, "process::forked has turned it off by now");
         keeps(lifts, "held over the fork, and free");
+        keeps(trials, "a child has as much memory left as its parent");
     }
 }

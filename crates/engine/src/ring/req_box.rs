@@ -7,10 +7,10 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::hint::black_box;
 use core::ops::{Deref, DerefMut};
 
 use super::request::Req;
+use crate::memory::left::{leaves_enough, leaves_enough_for_ring};
 
 /// A request in its box. (An array of one, since only a `Vec` offers a fallible allocation.)
 #[derive(Debug)]
@@ -53,22 +53,17 @@ pub(crate) struct FreeBoxes(Vec<ReqBox>);
 const FEWEST: usize = 8;
 const MOST: usize = 256;
 
-/// Memory that must be left when boxes are made, or else a request is refused. A request needs
-/// little more on its way, but without that memory the process would end; and the library's heap
-/// takes an aligned region of half this size at a time.
-const LEFT: usize = 512 << 10;
-
 impl FreeBoxes {
     /// Returns a box with stale contents; `None` if there is no memory for one. `used`: number of
     /// boxes in use.
     #[inline]
     pub(crate) fn try_take(&mut self, used: usize) -> Option<ReqBox> {
-        if self.0.is_empty() && !self.make(used) { None } else { self.0.pop() }
+        if self.0.is_empty() && !self.make(used, leaves_enough) { None } else { self.0.pop() }
     }
 
     /// Makes the first boxes; false if there is no memory for them.
     pub(crate) fn prepare(&mut self) -> bool {
-        self.make(0)
+        self.make(0, leaves_enough_for_ring)
     }
 
     /// Returns a box for a request that cannot be refused; see [`Self::try_take`].
@@ -88,7 +83,7 @@ impl FreeBoxes {
     }
 
     #[cold]
-    fn make(&mut self, used: usize) -> bool {
+    fn make(&mut self, used: usize, leaves_enough: fn(usize) -> bool) -> bool {
         let n = used.clamp(FEWEST, MOST);
         if !leaves_enough(n * size_of::<Req>()) || self.0.try_reserve(used + n).is_err() {
             return false;
@@ -96,15 +91,6 @@ impl FreeBoxes {
         self.0.extend((0..n).map_while(|_| ReqBox::try_new()));
         !self.0.is_empty()
     }
-}
-
-/// Returns whether [`LEFT`] bytes of memory remain beyond `bytes`.
-fn leaves_enough(bytes: usize) -> bool {
-    let mut probe: Vec<u8> = Vec::new();
-    let there = probe.try_reserve_exact(bytes + LEFT).is_ok();
-    // Without this the compiler may omit an unused allocation and report success.
-    black_box(&mut probe);
-    there
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ pub enum Resource {
     Nproc = nr::RLIMIT_NPROC,
     Nofile = nr::RLIMIT_NOFILE,
     Memlock = nr::RLIMIT_MEMLOCK,
+    Data = nr::RLIMIT_DATA,
+    As = nr::RLIMIT_AS,
 }
 
 /// `struct rlimit`; `None` is no limit.
