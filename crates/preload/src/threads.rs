@@ -49,11 +49,17 @@ fn registers_rseq() -> bool {
 fn by_clone3() -> bool {
     let version = next!(c"gnu_get_libc_version", fn() -> *const c_char);
     // SAFETY: glibc's answer is a string of its own, for good.
-    let version = version.map(|ask| unsafe { CStr::from_ptr(ask()) });
-    let version = version.and_then(|v| v.to_str().ok()).and_then(|v| v.split_once('.'));
-    let number = |s: &str| s.parse::<u32>().unwrap_or(0);
-    let minor = |s: &str| number(s.split('.').next().unwrap_or_default());
-    version.is_some_and(|(major, rest)| (number(major), minor(rest)) >= (2, 34))
+    let version = version.map(|ask| unsafe { CStr::from_ptr(ask()) }.to_bytes());
+    version.is_some_and(is_since_2_34)
+}
+
+/// Returns whether a version is 2.34 or newer. Asked for each ring, so it takes few instructions.
+fn is_since_2_34(version: &[u8]) -> bool {
+    let digit = |n: u32, b: &u8| n.saturating_mul(10).saturating_add(u32::from(b - b'0'));
+    let number = |s: &[u8]| s.iter().take_while(|b| b.is_ascii_digit()).fold(0, digit);
+    let mut numbers = version.split(|b| *b == b'.').map(number);
+    let mut next = || numbers.next().unwrap_or(0);
+    (next(), next()) >= (2, 34)
 }
 
 /// Returns the least size of a thread's stack, with room for the thread-local memory of all
@@ -74,4 +80,19 @@ pub fn start(stack: usize, life: Life) -> Result<(), Errno> {
         return Err(Errno::EPERM);
     }
     threads::begin(stack.max(minimum()), life)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions() {
+        for version in ["2.34", "2.36-9+deb12u1", "2.41.9000", "10.1", "3.0"] {
+            assert!(is_since_2_34(version.as_bytes()), "{version}");
+        }
+        for version in ["2.33", "2.4", "2", "", "1.99", "x.40"] {
+            assert!(!is_since_2_34(version.as_bytes()), "{version}");
+        }
+    }
 }
