@@ -41,6 +41,10 @@ struct Mapping {
 pub(crate) struct RingMemory(u64);
 
 impl RingMemory {
+    /// No memory, of a ring in memory of its own.
+    #[cfg(all(test, not(loom)))]
+    pub(super) const NONE: RingMemory = RingMemory(0);
+
     /// Wraps an address that the program has given.
     ///
     /// # Safety

@@ -224,3 +224,34 @@ impl Rings {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering::Relaxed;
+
+    fn fill(region: &Region) {
+        (0..region.len()).step_by(4).for_each(|at| region.word(at).store(u32::MAX, Relaxed));
+    }
+
+    #[test]
+    fn the_control_page_is_apart() {
+        for flags in [0, IORING_SETUP_CQE32, IORING_SETUP_DEFER_TASKRUN] {
+            for sq_entries in [1, 64, 2048] {
+                let geo = Geometry { flags, sq_entries, cq_entries: 2 * sq_entries };
+                let (fd, mem) = Rings::create(geo, RingMemory::NONE, RingMemory::NONE).unwrap();
+                mem.control.sq_head().store(7, Relaxed);
+                fill(&mem.rings);
+                fill(&mem.sqes);
+                if flags & IORING_SETUP_DEFER_TASKRUN != 0 {
+                    let large = Geometry { flags, sq_entries: 8192, cq_entries: 16384 };
+                    for at in [IORING_OFF_SQ_RING, IORING_OFF_SQES] {
+                        let none = RingMemory::NONE;
+                        fill(&Rings::new_region(fd.as_fd(), &large, at, none).unwrap());
+                    }
+                }
+                assert_eq!(mem.control.sq_head().load(Relaxed), 7, "{geo:?}");
+            }
+        }
+    }
+}
