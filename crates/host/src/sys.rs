@@ -221,9 +221,12 @@ crate::per_thread! {
 pub fn gettid() -> i32 {
     let pid = crate::fork::pid();
     let (asked_in, tid) = TID.get();
-    if asked_in == pid && pid != 0 {
-        return tid;
-    }
+    if asked_in == pid && pid != 0 { tid } else { read_tid(pid) }
+}
+
+#[cold]
+#[inline(never)]
+fn read_tid(pid: u32) -> i32 {
     // SAFETY: takes nothing.
     let tid = unsafe { sys!(__NR_gettid) } as i32;
     TID.set((pid, tid));
