@@ -117,12 +117,14 @@ fn a_traced_request_has_all_its_fields() {
     let (_one, two) = UnixStream::pair().unwrap();
     let fd = two.as_raw_fd();
     let recv = io_uring_sqe { fd, addr, len: 8, op_flags: 0x40, ..sqe(IORING_OP_RECV, 3) };
+    // Without other fields, an SQE needs no words.
+    let nops = [0, -1, 1].map(|fd| io_uring_sqe { fd, ..sqe(IORING_OP_NOP, 4) });
     let all: Vec<_> = (0..40)
         .flat_map(|_| {
-            for sqe in [read, read, open_at, recv] {
+            for sqe in [read, read, open_at, recv, nops[0], nops[1], nops[2]] {
                 c.push(sqe);
             }
-            assert_eq!(c.enter(4, 4), 4);
+            assert_eq!(c.enter(7, 7), 7);
             while c.pop().is_some() {}
             whole(&mut reader, &mut clock)
         })
@@ -132,7 +134,7 @@ fn a_traced_request_has_all_its_fields() {
         .filter(|(e, _)| matches!(e.step, Step::Submit | Step::Inline))
         .map(|(e, more)| e.sqe(more).unwrap())
         .collect();
-    for sent in [read, open_at, recv] {
+    for sent in [read, open_at, recv, nops[0], nops[1], nops[2]] {
         let n = sqes.iter().filter(|s| **s == sent).count();
         assert_eq!(n, if sent == read { 80 } else { 40 }, "{sent:?} of {sqes:?}");
     }

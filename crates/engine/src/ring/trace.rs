@@ -7,7 +7,7 @@ use crate::io::token::ReqId;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::{self, OpDef};
 use crate::ring::request::{Connect, OpState, Req};
-use crate::stats::trace::{Event, NO_CQE, Span, Step, pack};
+use crate::stats::trace::{Event, NO_CQE, Span, Step, ticks_between};
 use crate::stats::trace::{TEXT_FIRST, TEXT_SECOND, TEXT_STRUCTURE};
 use softring_faults::Fault;
 use softring_uapi::*;
@@ -19,22 +19,39 @@ impl Ctx {
     pub(crate) fn trace_submit(&mut self, rows: &[OpDef], sqe: &io_uring_sqe) -> u32 {
         let number = self.trace.number();
         if number != 0 {
-            // The SQE was taken when the one before was done: no clock is read.
-            let time = self.trace.last();
-            self.trace_sqe(rows, Step::Submit, time, sqe, number, sqe.fd);
+            self.trace_taken(rows, sqe, number);
         }
         number
+    }
+
+    #[cold]
+    fn trace_taken(&mut self, rows: &[OpDef], sqe: &io_uring_sqe, number: u32) {
+        // The SQE was taken when the one before was done: no clock is read.
+        let time = self.trace.last();
+        self.trace_sqe(rows, Step::Submit, time, sqe, number, sqe.fd);
     }
 
     /// Records an SQE that was taken, tried and done.
     #[inline]
     pub(crate) fn trace_inline(&mut self, rows: &[OpDef], sqe: &io_uring_sqe, res: i32) {
         if self.trace.on {
-            let before = self.trace.last();
-            let now = self.trace.stamp();
-            let took = u32::try_from(now.saturating_sub(before)).unwrap_or(u32::MAX);
-            self.trace_sqe(rows, Step::Inline, now, sqe, took, res);
+            self.trace_done_at_once(rows, sqe, res);
         }
+    }
+
+    #[cold]
+    fn trace_done_at_once(&mut self, rows: &[OpDef], sqe: &io_uring_sqe, res: i32) {
+        if !self.trace.put_bare(sqe, res) {
+            self.trace_done_with_words(rows, sqe, res);
+        }
+    }
+
+    #[inline(never)]
+    fn trace_done_with_words(&mut self, rows: &[OpDef], sqe: &io_uring_sqe, res: i32) {
+        let before = self.trace.last();
+        let now = self.trace.stamp();
+        let took = ticks_between(before, now);
+        self.trace_sqe(rows, Step::Inline, now, sqe, took, res);
     }
 
     /// Records the next step of a request.
@@ -88,9 +105,9 @@ impl Ctx {
         }
         let mut event = event(step, self.trace.stamp(), name, number, value);
         event.flags = flags as u8;
-        let more = [u64::from(flags), big[0], big[1], 0];
+        let more = [[u64::from(flags), big[0], big[1], 0]];
         let has_more = flags > 0xff || big != [0; 2];
-        self.trace.put(&mut event, if has_more { &more } else { &[] });
+        self.trace.put(&event, if has_more { &more } else { &[] });
     }
 
     /// Records a step of an SQE that is no request but has a trace number.
@@ -98,12 +115,12 @@ impl Ctx {
     pub(crate) fn trace_step(&mut self, step: Step, name: Name, number: u32, res: i32) {
         if number != 0 && self.trace.on {
             let now = self.trace.stamp();
-            self.trace.put(&mut event(step, now, name, number, res), &[]);
+            self.trace.put(&event(step, now, name, number, res), &[]);
         }
     }
 
     /// Records the first event of a request.
-    #[cold]
+    #[inline(always)]
     fn trace_sqe(
         &mut self,
         rows: &[OpDef],
@@ -116,11 +133,12 @@ impl Ctx {
         if self.trace.names_wanted() {
             self.trace_name(rows, time, sqe);
         }
-        let (words, n) = pack(sqe);
-        self.trace.put(&mut event(step, time, Name::from(sqe), req, value), &words[..n]);
+        self.trace.put_sqe(&event(step, time, Name::from(sqe), req, value), sqe);
     }
 
     /// Records the file of the SQE's descriptor, if it was not recorded yet.
+    #[cold]
+    #[inline(never)]
     fn trace_name(&mut self, rows: &[OpDef], time: u64, sqe: &io_uring_sqe) {
         if sqe.fd < 0 || !names_file(rows, sqe) {
             return;

@@ -31,6 +31,7 @@ impl Ctx {
             self.show_pool();
         }
         let (mut due, mut timed) = (self.samples_begin(), Timed::default());
+        self.trace.begin_submission();
         self.submit.stamp.set(0);
         (self.submit.polled, self.submit.tried) = (false, None);
         // Code that ran since the last batch may have set these.

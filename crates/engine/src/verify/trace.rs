@@ -102,7 +102,7 @@ impl One {
     fn write(&self, n: u64) -> bool {
         let free = self.claim();
         if free {
-            assert_eq!(self.put(0, [n; 4], &[n; 4]), SLOTS);
+            assert_eq!(self.put(0, [n; 4], &[[n; 4]]), SLOTS);
         }
         free
     }

@@ -12,7 +12,7 @@
 //! that may as well read all of the process's memory.
 //!
 //! **Cost.** Off: a read of that word in each `enter`, and a read of a byte of the ring's own in
-//! each step. On: one or two clock reads and 32 bytes per step, 32 or 64 more for its SQE. If
+//! each step. On: one or two clock reads and 32 bytes per step, and up to 64 more for its SQE. If
 //! descriptors are to be named, an fstat(2) per request as well. The clock is the processor's time
 //! stamp counter if the kernel itself trusts it, half as dear as CLOCK_MONOTONIC; the reader finds
 //! out the relation of the two.
@@ -58,25 +58,25 @@ pub use buffer::disable;
 pub(crate) use buffer::prepare;
 pub use clock::Clock;
 pub(crate) use writer::Writer;
-pub(crate) use writer::{Span, now, ns_until};
+pub(crate) use writer::{Span, now, ns_until, ticks_between};
 
 /// Name of the memfd.
 pub const NAME: &str = "softring-trace";
 /// Value of the first word.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"srtrace\0");
 /// Version of the layout, and of the meaning of the events.
-pub(crate) const VERSION: u64 = 2;
+pub(crate) const VERSION: u64 = 3;
 
 /// A request's step, or a stretch of a thread's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Step {
     /// SQE taken: `data` is its user_data, `value` its fd. More words: the rest of the SQE
-    /// ([`Event::sqe`]).
+    /// ([`Event::sqe`]). No more words: the rest is 0, but the fd is -1 if `flags` is [`NO_FD`].
     #[default]
     Submit = 1,
     /// SQE taken, tried and done in one: `data` is its user_data, `req` its duration in ticks. More
-    /// words: the rest of the SQE.
+    /// words, and `flags`: as with `Submit`.
     Inline,
     /// First attempt, or the decision where to wait instead.
     Issue,
@@ -160,6 +160,8 @@ impl Step {
 
 /// Bit in `flags` of an ended request: there is no CQE for it.
 pub const NO_CQE: u8 = 1 << 7;
+/// Bit in `flags` of a request's first event without words: the SQE's fd is -1.
+const NO_FD: u8 = 1;
 /// Bit in `flags` of a name: that of a slot of the table of registered files.
 pub const FIXED: u8 = 1;
 /// Mark in `value` of a text: the path, or name, that `addr` points to.
@@ -187,7 +189,7 @@ pub struct Event {
     pub tid: u32,
     pub step: Step,
     pub opcode: u8,
-    /// Flags by step: flags of a CQE, or of a name.
+    /// Flags by step: flags of a CQE, of an SQE without words, or of a name.
     pub flags: u8,
     pub value: i32,
 }
@@ -198,13 +200,14 @@ const MOST_SLOTS: usize = 32;
 pub(crate) const MOST_TEXT: usize = (MOST_SLOTS - 1) * 32;
 
 impl Event {
-    /// Returns the words of the event, to which `slots` more slots belong.
-    const fn words(&self, slots: u8) -> [u64; 4] {
+    /// Returns the words of the event, written by thread `tid`, to which `slots` more belong.
+    #[inline(always)]
+    const fn words(&self, tid: u32, slots: u8) -> [u64; 4] {
         let low = self.step as u64
             | (self.opcode as u64) << 8
             | (self.flags as u64) << 16
             | (slots as u64) << 24;
-        let ids = self.req as u64 | (self.tid as u64) << 32;
+        let ids = self.req as u64 | (tid as u64) << 32;
         [self.time, self.data, ids, low | (self.value.cast_unsigned() as u64) << 32]
     }
 
@@ -224,7 +227,13 @@ impl Event {
 
     /// Returns the SQE of a request's first event with its words; none if those are incomplete.
     pub fn sqe(&self, more: &[u64]) -> Option<io_uring_sqe> {
-        let [head, off, addr, ops, rest @ ..] = more else { return None };
+        let first = matches!(self.step, Step::Submit | Step::Inline);
+        let [head, off, addr, ops, rest @ ..] = more else {
+            let fd = if self.flags & NO_FD == 0 { 0 } else { -1 };
+            let (opcode, user_data) = (self.opcode, self.data);
+            let sqe = io_uring_sqe { opcode, fd, user_data, ..io_uring_sqe::default() };
+            return (first && more.is_empty()).then_some(sqe);
+        };
         let [b, a3, pad, ..] = *rest else {
             return Some(unpack([*head, *off, *addr, *ops, self.data, 0, 0, 0]));
         };
@@ -237,19 +246,37 @@ impl Event {
     }
 }
 
-/// Packs the words of an SQE without its user_data, which the event has. The last four count only
-/// if one of them is not 0.
-pub(crate) fn pack(sqe: &io_uring_sqe) -> ([u64; 8], usize) {
-    let head = u64::from(sqe.opcode)
-        | u64::from(sqe.flags) << 8
-        | u64::from(sqe.ioprio) << 16
-        | u64::from(sqe.fd.cast_unsigned()) << 32;
-    let ops = u64::from(sqe.len) | u64::from(sqe.op_flags) << 32;
-    let extra = u64::from(sqe.buf_index)
-        | u64::from(sqe.personality) << 16
-        | u64::from(sqe.file_index) << 32;
-    let n = if extra | sqe.addr3 | sqe.pad2 == 0 { 4 } else { 8 };
-    ([head, sqe.off, sqe.addr, ops, extra, sqe.addr3, sqe.pad2, 0], n)
+/// Words of an SQE that its first event has not: it has the opcode and the user_data.
+pub(crate) enum Rest {
+    /// No words, as all other fields are 0, but for an fd of -1; with the event's flags.
+    None(u8),
+    /// Words that most requests have.
+    One([u64; 4]),
+    Two([[u64; 4]; 2]),
+}
+
+impl Rest {
+    #[inline(always)]
+    pub(crate) fn of(sqe: &io_uring_sqe) -> Rest {
+        const FD_NONE: u64 = (u32::MAX as u64) << 24;
+        let head = u64::from(sqe.opcode)
+            | u64::from(sqe.flags) << 8
+            | u64::from(sqe.ioprio) << 16
+            | u64::from(sqe.fd.cast_unsigned()) << 32;
+        let ops = u64::from(sqe.len) | u64::from(sqe.op_flags) << 32;
+        let extra = u64::from(sqe.buf_index)
+            | u64::from(sqe.personality) << 16
+            | u64::from(sqe.file_index) << 32;
+        let words = [head, sqe.off, sqe.addr, ops];
+        if extra | sqe.addr3 | sqe.pad2 != 0 {
+            return Rest::Two([words, [extra, sqe.addr3, sqe.pad2, 0]]);
+        }
+        match (head >> 8, sqe.off | sqe.addr | ops) {
+            (0, 0) => Rest::None(0),
+            (FD_NONE, 0) => Rest::None(NO_FD),
+            _ => Rest::One(words),
+        }
+    }
 }
 
 const fn unpack([head, off, addr, ops, user_data, extra, addr3, pad2]: [u64; 8]) -> io_uring_sqe {

@@ -77,15 +77,13 @@ pub(crate) trait Chunk {
     /// Writes an event and its words behind `used` slots; returns how many are used then. Called
     /// only by the chunk's writer, and only if there is room.
     #[inline(always)]
-    fn put(&self, used: u32, event: [u64; 4], more: &[u64]) -> u32 {
-        for (to, word) in self.slot(used).iter().zip(event) {
-            to.store(word, Relaxed);
-        }
-        for (at, words) in (used + 1..).zip(more.chunks(4)) {
-            let words = words.iter().copied().chain(core::iter::repeat(0));
-            self.slot(at).iter().zip(words).for_each(|(to, word)| to.store(word, Relaxed));
-        }
-        let used = used + 1 + more.len().div_ceil(4) as u32;
+    fn put(&self, used: u32, event: [u64; 4], more: &[[u64; 4]]) -> u32 {
+        let write = |at, words: &[u64; 4]| {
+            self.slot(at).iter().zip(words).for_each(|(to, word)| to.store(*word, Relaxed));
+        };
+        write(used, &event);
+        (used + 1..).zip(more).for_each(|(at, words)| write(at, words));
+        let used = used + 1 + more.len() as u32;
         self.state().store(used + 1, Release);
         used
     }

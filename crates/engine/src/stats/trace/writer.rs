@@ -6,9 +6,10 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::buffer::{self, Buffer};
 use super::names::Names;
 use super::protocol::Chunk;
-use super::{Event, MOST_TEXT, Step, Ticks, WANT_NAMES};
+use super::{Event, MOST_TEXT, Rest, Step, Ticks, WANT_NAMES};
 use softring_host::limits::TRACE_EVENTS;
 use softring_host::time::Clock;
+use softring_uapi::io_uring_sqe;
 
 /// Start of a stretch of time, if events are wanted.
 pub(crate) type Span = Option<u64>;
@@ -34,6 +35,8 @@ pub(crate) struct Writer {
     /// Time of the last event, or of the check before it.
     last: u64,
     next: u32,
+    /// Thread that submits, while it does.
+    submitter: u32,
     ring: u64,
     flags: u32,
 }
@@ -47,6 +50,12 @@ pub(super) fn ticks(counter: bool) -> u64 {
         return unsafe { core::arch::x86_64::_rdtsc() };
     }
     Clock::Monotonic.now()
+}
+
+/// Returns the ticks from one time to another, as an event has them.
+#[inline]
+pub(crate) fn ticks_between(from: u64, to: u64) -> u32 {
+    u32::try_from(to.saturating_sub(from)).unwrap_or(u32::MAX)
 }
 
 fn uses_counter(buffer: Buffer) -> bool {
@@ -130,7 +139,7 @@ impl Writer {
     }
 
     /// Returns the time now. Ends the trace if its reader has gone.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn stamp(&mut self) -> u64 {
         let now = ticks(self.counter);
         self.last = now;
@@ -194,14 +203,64 @@ impl Writer {
     #[cold]
     pub(crate) fn span(&mut self, step: Step, data: u64, req: u32, opcode: u8, value: i32) {
         let (time, tid) = (self.stamp(), 0);
-        self.put(&mut Event { time, data, req, tid, step, opcode, flags: 0, value }, &[]);
+        self.put(&Event { time, data, req, tid, step, opcode, flags: 0, value }, &[]);
     }
 
-    /// Writes an event of this thread, with words that belong to it.
-    pub(crate) fn put(&mut self, event: &mut Event, more: &[u64]) {
-        event.tid = softring_host::sys::gettid().cast_unsigned();
+    /// Begins a submission by this thread.
+    #[inline]
+    pub(crate) fn begin_submission(&mut self) {
+        if self.on {
+            self.submitter = softring_host::sys::gettid().cast_unsigned();
+        }
+    }
+
+    /// Writes the first event of a request of this submission, with its SQE.
+    #[inline(always)]
+    pub(crate) fn put_sqe(&mut self, event: &Event, sqe: &io_uring_sqe) {
+        let tid = self.submitter;
+        match Rest::of(sqe) {
+            Rest::None(flags) => self.write(tid, &Event { flags, ..*event }, &[]),
+            Rest::One(words) => self.write(tid, event, &[words]),
+            Rest::Two(words) => self.put_as(tid, event, &words),
+        }
+    }
+
+    /// Writes the event of an SQE without other fields that was tried and done. Returns false, and
+    /// does nothing, unless all is there for it: then no function is called, for which registers
+    /// would have to be saved.
+    #[inline(always)]
+    pub(crate) fn put_bare(&mut self, sqe: &io_uring_sqe, value: i32) -> bool {
+        let (Some(buffer), Some(chunk)) = (self.buffer, self.chunk) else { return false };
+        let Rest::None(flags) = Rest::of(sqe) else { return false };
+        if self.wants_names || !self.counter || self.used as usize >= TRACE_EVENTS {
+            return false;
+        }
+        let time = ticks(true);
+        if time > self.until {
+            return false;
+        }
+        let (req, tid) = (ticks_between(self.last, time), self.submitter);
+        self.last = time;
+        let (data, step, opcode) = (sqe.user_data, Step::Inline, sqe.opcode);
+        let event = Event { time, data, req, tid, step, opcode, flags, value };
+        self.used = buffer.chunk(chunk).put(self.used, event.words(tid, 0), &[]);
+        true
+    }
+
+    /// Writes an event of this thread, with slots of words that belong to it.
+    pub(crate) fn put(&mut self, event: &Event, more: &[[u64; 4]]) {
+        self.write(softring_host::sys::gettid().cast_unsigned(), event, more);
+    }
+
+    #[inline(never)]
+    fn put_as(&mut self, tid: u32, event: &Event, more: &[[u64; 4]]) {
+        self.write(tid, event, more);
+    }
+
+    #[inline(always)]
+    fn write(&mut self, tid: u32, event: &Event, more: &[[u64; 4]]) {
         let Some(buffer) = self.buffer else { return };
-        let fits = self.used as usize + 1 + more.len().div_ceil(4) <= TRACE_EVENTS;
+        let fits = self.used as usize + 1 + more.len() <= TRACE_EVENTS;
         let chunk = match self.chunk {
             Some(chunk) if fits => chunk,
             _ => match self.claim(buffer) {
@@ -209,7 +268,7 @@ impl Writer {
                 None => return,
             },
         };
-        let words = event.words(more.len().div_ceil(4) as u8);
+        let words = event.words(tid, more.len() as u8);
         self.used = buffer.chunk(chunk).put(self.used, words, more);
     }
 
@@ -217,13 +276,13 @@ impl Writer {
     pub(crate) fn put_bytes(&mut self, event: &mut Event, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min(MOST_TEXT)];
         event.data = bytes.len() as u64;
-        let mut words = [0; MOST_TEXT / 8];
-        for (word, bytes) in words.iter_mut().zip(bytes.chunks(8)) {
+        let mut slots = [[0; 4]; MOST_TEXT / 32];
+        for (word, bytes) in slots.as_flattened_mut().iter_mut().zip(bytes.chunks(8)) {
             let mut whole = [0; 8];
             whole[..bytes.len()].copy_from_slice(bytes);
             *word = u64::from_ne_bytes(whole);
         }
-        self.put(event, &words[..bytes.len().div_ceil(8)]);
+        self.put(event, &slots[..bytes.len().div_ceil(32)]);
     }
 
     #[cold]
