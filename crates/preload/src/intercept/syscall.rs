@@ -6,7 +6,8 @@
 //! close, duplicate or map a descriptor (libuv closes every descriptor by number). Every other
 //! number leaves by a tail jump, with registers and stack untouched, to the next `syscall`
 //! (libc's): no frame of ours is in the way of `syscall(SYS_vfork)` or `syscall(SYS_clone)`, whose
-//! child returns on the caller's stack.
+//! child returns on the caller's stack. While all rings are the kernel's, io_uring_enter(2) leaves
+//! so to a function that only makes the call.
 #![allow(unsafe_code)]
 
 use super::libaio::{FIRST, PGETEVENTS};
@@ -44,12 +45,14 @@ pub fn next() -> Option<usize> {
 unsafe extern "C" fn syscall() -> c_long {
     naked_asm!(
         // Only the low 32 bits of the number count, as in the kernel.
-        "lea eax, [rdi - 425]",
-        "cmp eax, 2",
-        "jbe {ours}",
-        "lea eax, [rdi - {aio}]",
-        "cmp eax, 4",
-        "jbe {ours}",
+        "lea eax, [rdi - 425]; cmp eax, 2",
+        "ja 3f",
+        "cmp eax, 1; jne {ours}",
+        // An enter is the kernel's alone if all rings are. libc's function would check it again.
+        "cmp byte ptr [rip + {kernel_rings}], 0; je {ours}",
+        "cmp byte ptr [rip + {engine_rings}], 0; jne {ours}",
+        "jmp {plain}",
+        "3: lea eax, [rdi - {aio}]; cmp eax, 4; jbe {ours}",
         "cmp edi, {pgetevents}; je {ours}",
         "lea eax, [rdi - {setuid}]",
         "cmp eax, {setuid_to_capset}",
@@ -84,6 +87,9 @@ unsafe extern "C" fn syscall() -> c_long {
         rt_sigaction = const libc::SYS_rt_sigaction,
         to_sigprocmask = const libc::SYS_rt_sigprocmask - libc::SYS_rt_sigaction,
         watched = sym gate::WATCHED,
+        plain = sym plain,
+        kernel_rings = sym gate::KERNEL_RINGS,
+        engine_rings = sym gate::ENGINE_RINGS,
         close = const libc::SYS_close,
         close_range = const libc::SYS_close_range,
         dup = const libc::SYS_dup,
