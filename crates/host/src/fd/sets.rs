@@ -112,10 +112,15 @@ pub fn duplicated(old: i32, new: i32) {
     if !is_known(old) || !is_known(new) {
         return share(old);
     }
+    // Most are as they were when the number was last a duplicate: a look costs less than a write.
     let id = id(old);
-    SETS.ids[new as usize].store(id, SeqCst);
+    if known_id(new) != id {
+        SETS.ids[new as usize].store(id, SeqCst);
+    }
     for numbers in [&SETS.holds, &SETS.quiet, &SETS.shared] {
-        numbers.set(new, numbers.has(old));
+        if numbers.has(new) != numbers.has(old) {
+            numbers.set(new, numbers.has(old));
+        }
     }
 }
 
