@@ -104,7 +104,22 @@ unsafe extern "C" fn __ppoll_chk(
     libc_poll(fds, n, unsafe { Limit::of_ppoll(timeout, mask) }, call)
 }
 
+#[inline]
 fn libc_poll(fds: *mut pollfd, n: nfds_t, limit: Limit, call: impl Fn() -> c_int) -> c_int {
+    if watched() || n == 0 {
+        return watched_poll(fds, n, limit, call);
+    }
+    let ret = call();
+    // The first ring may have come meanwhile.
+    if ret > 0 && watched() {
+        softring_engine::flag_ready_rings();
+    }
+    ret
+}
+
+/// Kept apart from calls of a process without rings of ours, as it takes a large frame.
+#[inline(never)]
+fn watched_poll(fds: *mut pollfd, n: nfds_t, limit: Limit, call: impl Fn() -> c_int) -> c_int {
     let call = || raw::kernel_answer(call());
     raw::libc_answer(translated(Theirs(fds), n, limit, cancelled_here, &call)) as c_int
 }
