@@ -30,9 +30,6 @@ pub const IDLE_FUTEX_WAITERS: usize = 64;
 /// a moment too soon.
 pub const WORKER_SIGNAL_EVERY: Duration = Duration::from_millis(1);
 
-/// Time for which a worker that has become idle still takes that signal.
-pub const WORKER_UNBLOCKED: Duration = Duration::from_millis(10);
-
 /// Workers that are signalled again in each [`WORKER_SIGNAL_EVERY`], of those that were signalled
 /// at the same time: 8000 signals a second take a few per cent of one processor.
 pub(crate) const SIGNALLED_EACH_TIME: u32 = 8;

@@ -4,10 +4,8 @@
 //! thread does not block (a blocked one is likely to feed a signalfd or sigwait). It is chosen when
 //! signals are first blocked for the engine's sake: later, and on threads of the engine's, all are
 //! blocked. The handler is installed when the first item is interrupted, and never over somebody
-//! else's. A worker leaves the signal unblocked only while it has work, and for
-//! [`WORKER_UNBLOCKED`] after. See sigaction(2), timer_create(2), signal(7).
-//!
-//! [`WORKER_UNBLOCKED`]: crate::limits::WORKER_UNBLOCKED
+//! else's. A worker leaves the signal unblocked only while it has work. See sigaction(2),
+//! timer_create(2), signal(7).
 #![allow(unsafe_code)]
 
 use crate::handlers;

@@ -4,8 +4,6 @@ use super::{Account, Pool, Slot, State, Work};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
-#[cfg(not(loom))]
-use softring_host::limits::WORKER_UNBLOCKED;
 use softring_host::sync::{self, Parker, Repeated};
 
 /// Next action of a worker.
@@ -37,32 +35,18 @@ fn live<W: Work>(pool: &Pool<W>, acct: Account) {
                 timed_out = false;
                 w.run();
             }
-            Next::Park(limit) => timed_out = !park(&parker, limit),
+            Next::Park(limit) => {
+                // An idle worker takes no signal at all: the program may come to use the signal's
+                // number itself.
+                #[cfg(not(loom))]
+                softring_host::signal::block();
+                timed_out = !parker.park(limit);
+                #[cfg(not(loom))]
+                softring_host::signal::unblock();
+            }
             Next::Leave => return,
         }
     }
-}
-
-/// Parks an idle worker; returns true if it is woken.
-///
-/// A worker that is idle for long takes no signal at all: the program may come to use the signal's
-/// number itself. Between the items of a busy one, the two changes of the mask would be calls for
-/// nothing.
-#[cfg(not(loom))]
-fn park(parker: &Parker, limit: Option<Duration>) -> bool {
-    let short = limit.unwrap_or(WORKER_UNBLOCKED).min(WORKER_UNBLOCKED);
-    if parker.park(Some(short)) {
-        return true;
-    }
-    softring_host::signal::block();
-    let woken = parker.park(limit.map(|limit| limit - short));
-    softring_host::signal::unblock();
-    woken
-}
-
-#[cfg(loom)]
-fn park(parker: &Parker, limit: Option<Duration>) -> bool {
-    parker.park(limit)
 }
 
 impl<W: Work> Pool<W> {
