@@ -32,6 +32,8 @@ pub const CASES: &[Case] = &[
           "a completion that a child posts ends its parent's poll of the ring"),
     legal!("inherited", set_of_two, [Trap("fork")],
           "two processes share an epoll set, to which one of them adds a ring of its own"),
+    legal!("inherited", set_of_parent, [Trap("fork")],
+          "a child that closes its parent's ring leaves it in their epoll set"),
 ];
 
 fn child_polls(cx: &mut Cx) -> Outcome {
@@ -81,6 +83,24 @@ fn set_of_two(cx: &mut Cx) -> Outcome {
     cx.is("added", set.ctl(libc::EPOLL_CTL_ADD, ring.fd, libc::EPOLLIN, 7), 0);
     ring.push(sqe::nop().ud(1)).submit();
     cx.is("the other sees it", os::wait_for(child), 1);
+    Ok(())
+}
+
+fn set_of_parent(cx: &mut Cx) -> Outcome {
+    for how in ["close", "dup2"] {
+        let set = Set::new()?;
+        let mut ring = cx.ring(4, 0)?;
+        cx.is("added", set.ctl(libc::EPOLL_CTL_ADD, ring.fd, libc::EPOLLIN, 7), 0);
+        let fd = ring.fd;
+        let child = os::in_child(|| match how {
+            "close" => os::close(fd),
+            _ => i32::from(os::dup2(2, fd) != fd),
+        });
+        cx.is(how, child, 0);
+        ring.push(sqe::nop().ud(1)).submit();
+        cx.is("the set reports the ring", set.wait(500).len(), 1);
+        cx.is("and has it", set.ctl(libc::EPOLL_CTL_MOD, ring.fd, libc::EPOLLIN, 7), 0);
+    }
     Ok(())
 }
 

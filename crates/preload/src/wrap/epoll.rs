@@ -44,6 +44,8 @@ pub(super) struct Member {
     /// Descriptor that represents the ring in the set.
     stand_in: c_int,
     pub event: epoll_event,
+    /// Flag, set in a forked child: the set is its parent's, too, where the ring stays open.
+    inherited: bool,
     pub quiet: bool,
     /// False after the event of an EPOLLONESHOT member.
     pub enabled: bool,
@@ -153,7 +155,7 @@ pub fn fork_prepare() {
 /// Ends what [`fork_prepare`] has begun, in the parent and in the child.
 pub fn forked(child: bool) {
     if child {
-        forget_waiters();
+        forget_parent();
     }
     if SETS.depth.fetch_sub(1, Ordering::Relaxed) == 1 {
         free_list();
@@ -162,13 +164,16 @@ pub fn forked(child: bool) {
 
 /// Frees the list in a child that was forked past the C library: no other thread is there.
 pub fn forked_unseen() {
-    forget_waiters();
+    forget_parent();
     SETS.depth.store(0, Ordering::Relaxed);
     free_list();
 }
 
-/// Forgets the threads of the parent.
-fn forget_waiters() {
+/// Forgets the threads of the parent, and notes that sets and rings are its own as well.
+fn forget_parent() {
+    if let Some(mut list) = SETS.members.try_lock() {
+        list.iter_mut().for_each(|m| m.inherited = true);
+    }
     SETS.waiters.iter().chain([&SETS.early]).for_each(|n| n.store(0, Ordering::SeqCst));
 }
 
@@ -238,7 +243,18 @@ fn control_ring(epfd: c_int, op: c_int, fd: c_int, at: usize) -> isize {
         let reveals = known.map_or(0, |i| list.swap_remove(i).reveals);
         if adds {
             let (ring, enabled, last) = (fd, true, None);
-            list.push(Member { set, ring, stand_in, event, quiet, enabled, last, reveals });
+            let inherited = false;
+            list.push(Member {
+                set,
+                ring,
+                stand_in,
+                event,
+                inherited,
+                quiet,
+                enabled,
+                last,
+                reveals,
+            });
         }
         mark(&list, set);
     }
@@ -320,6 +336,7 @@ fn ring_closes(ring: c_int) {
     for m in list.iter_mut().filter(|m| m.ring == ring) {
         let Some(set) = sets::number(m.set) else { continue };
         match last {
+            true if m.inherited => {}
             true => m.control(set, libc::EPOLL_CTL_DEL),
             false if m.quiet => m.reveal(set),
             false => {}

@@ -64,10 +64,14 @@ pub fn visible(fd: i32) -> i32 {
 
 /// Reports that `new` is now a duplicate of `old`.
 fn duplicated(old: i32, new: isize) {
-    if new >= 0 && old != new as i32 {
+    let watched = gate::watched();
+    if new < 0 || watched && proc::shares_memory() {
+        return;
+    }
+    if old != new as i32 {
         fd::sets::duplicated(old, new as i32);
     }
-    if new >= 0 && gate::watched() && !proc::shares_memory() {
+    if watched {
         fds::after_dup(old, new as i32);
     }
 }
