@@ -1,11 +1,11 @@
 //! The private signal that makes a worker's blocked system call fail with EINTR.
 //!
 //! The signal is the highest real-time one that has its default action and that the program's
-//! thread does not block (a blocked one is likely to feed a signalfd or sigwait). It is chosen when
-//! signals are first blocked for the engine's sake: later, and on threads of the engine's, all are
-//! blocked. The handler is installed when the first item is interrupted, and never over somebody
-//! else's. A worker leaves the signal unblocked only while it has work. See sigaction(2),
-//! timer_create(2), signal(7).
+//! thread does not block (a blocked one is likely to feed a signalfd or sigwait), or else the
+//! highest with its default action. It is chosen when signals are first blocked for the engine's
+//! sake: later, and on threads of the engine's, all are blocked. The handler is installed when the
+//! first item is interrupted, and never over somebody else's. A worker leaves the signal unblocked
+//! only while it has work. See sigaction(2), timer_create(2), signal(7).
 #![allow(unsafe_code)]
 
 use crate::handlers;
@@ -52,10 +52,16 @@ fn choose(mask: u64) {
     if SIGNAL.load(Relaxed) != 0 {
         return;
     }
-    let free = |&n: &i32| mask & 1 << (n - 1) == 0 && action(n).handler == 0;
-    if let Some(n) = CANDIDATES.rev().find(free) {
+    if let Some(n) = candidate(mask, |n| action(n).handler == 0) {
         let _ = SIGNAL.compare_exchange(0, n, Relaxed, Relaxed);
     }
+}
+
+/// Returns the number for a program that blocks `mask`. One that blocks all candidates waits for
+/// few of them, and without a signal nothing that a worker runs could be cancelled.
+fn candidate(mask: u64, unused: impl Fn(i32) -> bool) -> Option<i32> {
+    let all = || CANDIDATES.rev().filter(|&n| unused(n));
+    all().find(|n| mask & 1 << (n - 1) == 0).or_else(|| all().next())
 }
 
 /// Block of every signal that may be blocked, for the thread, while this lives. Threads that it
@@ -208,4 +214,18 @@ fn repeat(tid: i32, n: i32, every: Duration) -> Option<i32> {
     // SAFETY: the kernel reads the times.
     unsafe { sys!(__NR_timer_settime, id, 0, (&raw const spec).expose_provenance(), 0) };
     Some(id)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::candidate;
+
+    #[test]
+    fn a_signal_that_is_blocked_serves_only_if_all_are() {
+        let bit = |n: i32| 1 << (n - 1);
+        assert_eq!(candidate(0, |_| true), Some(62));
+        assert_eq!(candidate(bit(62) | bit(60), |n| n != 61), Some(59));
+        assert_eq!(candidate(u64::MAX, |n| n < 50), Some(49));
+        assert_eq!(candidate(0, |_| false), None);
+    }
 }
