@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use softring_host::calls::{Part, Parts, UserPtr, files};
 use softring_host::user::{self, TASK_SIZE};
 use softring_uapi::errno::{Errno, Result};
-use softring_uapi::iovec;
+use softring_uapi::{RWF_NOWAIT, iovec};
 
 /// `UIO_MAXIOV`.
 pub(crate) const MAX_IOV: u32 = 1024;
@@ -48,7 +48,6 @@ pub(crate) fn one_part(vector: iovec) -> Result<Part> {
 /// Returns the result if it is final: the part is full, or the data that were read say what the
 /// vector said, so it tells nothing any more.
 pub(crate) fn read_by_vector(fd: i32, list: UserPtr, off: u64) -> Option<i32> {
-    const RWF_NOWAIT: u32 = 8;
     let read = files::preadv2(fd, Parts::of_program(list, 1), off, RWF_NOWAIT).ok()?;
     // SAFETY: preadv2(2) has read it there, and has not failed.
     let vector: iovec = unsafe { user::read_again(list.addr()) };

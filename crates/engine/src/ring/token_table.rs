@@ -54,23 +54,23 @@ impl<T> TokenTable<T> {
     /// Returns the record that `token` names, if there is one.
     #[inline]
     pub(crate) fn get_mut(&mut self, token: u64) -> Option<&mut T> {
-        if token & 0xffff_ffff != TAG {
-            return None;
-        }
-        self.entries.get_mut((token >> 32) as usize)?.as_mut()
+        self.entries.get_mut(index(token)? as usize)?.as_mut()
     }
 
     /// Removes the record that `token` names, if there is one.
     #[inline]
     pub(crate) fn take(&mut self, token: u64) -> Option<T> {
-        if token & 0xffff_ffff != TAG {
-            return None;
-        }
-        let at = (token >> 32) as u32;
+        let at = index(token)?;
         let entry = self.entries.get_mut(at as usize)?.take()?;
         self.free.push(at);
         Some(entry)
     }
+}
+
+/// Returns the place of the record that `token` names.
+#[inline]
+fn index(token: u64) -> Option<u32> {
+    (token & 0xffff_ffff == TAG).then_some((token >> 32) as u32)
 }
 
 #[cfg(test)]

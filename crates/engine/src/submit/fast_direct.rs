@@ -51,11 +51,12 @@ impl Ctx {
                 }
                 None => 0,
             };
-        let unread = self.is_last_vector(sqe);
-        let part = if unread { None } else { self.direct_part(sqe) };
-        if part.is_none() && !unread {
-            return false;
-        }
+        let part = if self.is_last_vector(sqe) {
+            None
+        } else {
+            let Some(part) = self.direct_part(sqe) else { return false };
+            Some(part)
+        };
         let trace = self.trace_submit(&OPS, sqe);
         if trace != 0 {
             self.trace_step(Step::Aio, (&**sqe).into(), trace, 0);
