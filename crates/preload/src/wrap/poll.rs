@@ -109,8 +109,12 @@ fn libc_poll(fds: *mut pollfd, n: nfds_t, limit: Limit, call: impl Fn() -> c_int
     if watched() || n == 0 {
         return watched_poll(fds, n, limit, call);
     }
-    let ret = call();
-    // The first ring may have come meanwhile.
+    found(call() as isize) as c_int
+}
+
+/// Flags the rings that are ready if a wait has found something; returns its answer. The first ring
+/// may have come in the wait.
+fn found(ret: isize) -> isize {
     if ret > 0 && watched() {
         softring_engine::flag_ready_rings();
     }
@@ -186,11 +190,7 @@ fn translated(
     if n == 0 {
         return awake(call());
     }
-    let ret = through(theirs, n, limit, cancelled, call);
-    if ret > 0 && watched() {
-        softring_engine::flag_ready_rings();
-    }
-    ret
+    found(through(theirs, n, limit, cancelled, call))
 }
 
 fn through(
