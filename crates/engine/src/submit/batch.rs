@@ -7,11 +7,13 @@ use crate::io::completions::Completion;
 use crate::io::token::ReqId;
 use crate::ops::rw;
 use crate::ring::ctx::Ctx;
+use crate::ring::direct::DirectSqe;
 use crate::ring::req_box::ReqBox;
 use crate::ring::request::{Phase, Req, ReqFlags};
 use crate::stats::trace::Step;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use softring_host::calls::Part;
 use softring_host::fd::history::History;
 use softring_host::time::Clock;
 use softring_uapi::errno::Errno;
@@ -22,6 +24,13 @@ const DEPTH: core::ops::RangeInclusive<u32> = 64..=1024;
 
 /// The result of a request that must not wait.
 const AGAIN: i64 = Errno::EAGAIN.res() as i64;
+
+/// Rest of a request that kernel aio has not finished.
+enum Unfinished {
+    Request(ReqId),
+    /// An SQE of the fast path, its memory, and the bytes done so far.
+    Direct(DirectSqe, Part, u64),
+}
 
 impl Ctx {
     /// Returns whether kernel aio can take a request.
@@ -37,7 +46,6 @@ impl Ctx {
             match AioCtx::new(depth) {
                 Ok(aio) => {
                     self.drive.transports.aio = Some(Box::new(aio));
-                    self.drive.transports.completions.reserve(depth as usize);
                     if self.drive.transports.polling.is_none() {
                         self.start_polling(depth);
                     }
@@ -159,41 +167,43 @@ impl Ctx {
 
     #[inline(never)]
     fn aio_reap_ready(&mut self) -> usize {
-        let mut done = core::mem::take(&mut self.drive.transports.completions);
         if let Some(aio) = &mut self.drive.transports.aio {
-            aio.reap(&mut done);
+            aio.begin_reap();
         }
-        let elsewhere = self.aio_completed(&done);
-        done.clear();
-        self.drive.transports.completions = done;
+        let (mut unfinished, mut now) = (Vec::new(), None);
+        while let Some(done) = self.drive.transports.aio.as_mut().and_then(|aio| aio.next()) {
+            if let Some(rest) = self.aio_completed(done, &mut now) {
+                unfinished.push(rest);
+            }
+        }
+        let elsewhere = unfinished.len();
+        for rest in unfinished {
+            match rest {
+                Unfinished::Request(id) => self.aio_instead(id),
+                Unfinished::Direct(kept, part, done) => self.direct_fallback(kept, part, done),
+            }
+        }
         elsewhere
     }
 
-    fn aio_completed(&mut self, done: &[Completion]) -> usize {
-        let (mut nowait, mut fallbacks, mut now) = (Vec::new(), Vec::new(), None);
-        for &Completion { token, res, ticket } in done {
-            match &mut self.drive.transports.polling {
-                Some(polling) if res == AGAIN => polling.hybrid.gone(ticket),
-                Some(polling) => polling.seen(ticket, &mut now),
-                None => {}
-            }
-            if let Some(kept) = self.reqs.direct.take(token) {
-                match kept.goes_on(res) {
-                    Some((part, done)) => fallbacks.push((kept, part, done)),
-                    None => self.direct_done(&kept, res as i32),
-                }
-            } else if !self.aio_request_done(ReqId::from_u64(token), res) {
-                nowait.push(ReqId::from_u64(token));
-            }
+    /// Handles a completion; returns what goes on elsewhere. `now`: the time, once it is known.
+    #[inline]
+    fn aio_completed(&mut self, done: Completion, now: &mut Option<u64>) -> Option<Unfinished> {
+        let Completion { token, res, ticket } = done;
+        match &mut self.drive.transports.polling {
+            Some(polling) if res == AGAIN => polling.hybrid.gone(ticket),
+            Some(polling) => polling.seen(ticket, now),
+            None => {}
         }
-        let elsewhere = nowait.len() + fallbacks.len();
-        for id in nowait {
-            self.aio_instead(id);
+        let Some(kept) = self.reqs.direct.take(token) else {
+            let id = ReqId::from_u64(token);
+            return (!self.aio_request_done(id, res)).then_some(Unfinished::Request(id));
+        };
+        if let Some((part, done)) = kept.goes_on(res) {
+            return Some(Unfinished::Direct(kept, part, done));
         }
-        for (kept, part, done) in fallbacks {
-            self.direct_fallback(kept, part, done);
-        }
-        elsewhere
+        self.direct_done(&kept, res as i32);
+        None
     }
 
     /// Handles a completion; false if its request goes on elsewhere.

@@ -29,7 +29,7 @@ mod tests;
 pub(crate) use build::*;
 pub(crate) use detached::DetachedReap;
 
-use crate::io::completions::{Completion, Completions};
+use crate::io::completions::Completion;
 use crate::policy::hybrid::Ticket;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -228,23 +228,31 @@ impl AioCtx {
             && (!self.taken.is_empty() || self.ring.as_ref().is_some_and(Ring::ready))
     }
 
-    /// Takes all events into `done`, under their `aio_data`, and returns their number. Does not
-    /// block. Takes none while a thread sleeps for events ([`Self::detach_reap`]).
-    pub(crate) fn reap(&mut self, done: &mut Completions) -> usize {
-        if self.is_detached() {
-            return 0;
-        }
-        if self.ring.is_none() && self.taken.is_empty() && self.in_flight() > 0 {
+    /// Makes events that only a system call returns ready for [`Self::next`].
+    #[inline]
+    pub(crate) fn begin_reap(&mut self) {
+        let asks = self.ring.is_none() && self.taken.is_empty() && self.in_flight() > 0;
+        if asks && !self.is_detached() {
             let _ = self.take_events(0, Some(Duration::ZERO), None);
         }
-        let mut n = 0;
+    }
+
+    /// Takes an event, under its `aio_data`. Does not block. Takes none while a thread sleeps for
+    /// events ([`Self::detach_reap`]). Gives the room of events back when none is left.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Completion> {
+        if self.is_detached() {
+            return None;
+        }
         while let Some(e) = self.taken.pop().or_else(|| self.ring.as_mut()?.pop()) {
-            n += usize::from(self.complete(e, done));
+            if let Some(done) = self.completion(e) {
+                return Some(done);
+            }
         }
         if let Some(r) = &mut self.ring {
             r.release();
         }
-        n
+        None
     }
 
     /// Drops the context in a forked child. The context belongs to the parent's memory and is no
@@ -275,16 +283,15 @@ impl AioCtx {
         Ok(n)
     }
 
-    fn complete(&mut self, e: io_event, done: &mut Completions) -> bool {
+    /// Returns what an event says; `None` if it belongs to no iocb in flight.
+    fn completion(&mut self, e: io_event) -> Option<Completion> {
         if self.alarm.goes_off(e.obj) {
-            return false;
+            return None;
         }
-        let slot = self.slot_of(e.obj as usize);
-        let Some(at) = slot.filter(|&s| self.state[s] == Slot::InFlight) else { return false };
+        let at = self.slot_of(e.obj as usize).filter(|&at| self.state[at] == Slot::InFlight)?;
         let (token, ticket) = (self.slots[at].aio_data, core::mem::take(&mut self.tickets[at]));
         self.free_slot(at);
-        done.push(Completion { token, res: e.res, ticket });
-        true
+        Some(Completion { token, res: e.res, ticket })
     }
 
     fn free_slot(&mut self, at: usize) {
@@ -314,7 +321,8 @@ impl Drop for AioCtx {
         if self.id == 0 {
             return;
         }
-        self.reap(&mut Completions::new());
+        self.begin_reap();
+        while self.next().is_some() {}
         let in_flight = self.in_flight() + self.cancel_alarm();
         let awaited = self.is_detached();
         let Self { id, depth, .. } = *self;

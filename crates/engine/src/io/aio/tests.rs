@@ -27,10 +27,10 @@ fn addr<T>(p: &mut [T]) -> UserPtr {
 }
 
 fn reap(ctx: &mut AioCtx, mut f: impl FnMut(u64, i64)) -> usize {
-    let mut done = Completions::new();
-    let n = ctx.reap(&mut done);
-    done.into_iter().for_each(|c| f(c.token, c.res));
-    n
+    ctx.begin_reap();
+    let done: Vec<_> = core::iter::from_fn(|| ctx.next()).collect();
+    done.iter().for_each(|c| f(c.token, c.res));
+    done.len()
 }
 
 fn all(ctx: &mut AioCtx) -> BTreeMap<u64, i64> {
