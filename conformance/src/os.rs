@@ -50,6 +50,12 @@ pub fn in_raw_child(flags: libc::c_int, f: impl FnOnce() -> i32) -> i32 {
     wait_for(spawn_raw_child(flags, f))
 }
 
+/// Gives the calling thread a table of descriptors of its own (`unshare(2)`).
+pub fn unshare_files() -> i32 {
+    // SAFETY: takes flags only.
+    unsafe { libc::unshare(libc::CLONE_FILES) }
+}
+
 /// Same as [`spawn_child`] by clone(2) itself.
 pub fn spawn_raw_child(flags: libc::c_int, f: impl FnOnce() -> i32) -> i32 {
     let flags = libc::c_long::from(flags | libc::SIGCHLD);

@@ -8,6 +8,8 @@ pub const CASES: &[Case] = &[
     any_order!("kinds", read, [Op(IORING_OP_READ)], "a number that was read as a stream means a file, whoever closed it"),
     any_order!("kinds", written, [Op(IORING_OP_WRITE)], "the same with writes"),
     any_order!("kinds", shared_table, [Op(IORING_OP_READ)], "a process that has the same table of descriptors gives a number to a file"),
+    any_order!("kinds", shared_table_closes, [Op(IORING_OP_READ)], "a process that has the same table of descriptors closes a number on which a request waits"),
+    any_order!("kinds", own_table_closes, [Op(IORING_OP_READ)], "a thread with a table of its own closes a number on which a request waits"),
 ];
 
 /// Means by which a number comes to mean another file.
@@ -47,6 +49,37 @@ fn shared_table(cx: &mut Cx) -> Outcome {
     cx.eq("data of the file", *std::hint::black_box(&buf), *b"45");
     os::close(number);
     Ok(())
+}
+
+/// Closes a number on which a request waits, by `close`, which returns 0.
+fn closes(cx: &mut Cx, close: impl FnOnce(RawFd) -> i32) -> Outcome {
+    let mut ring = cx.ring(4, 0)?;
+    let (r, w) = cx.pipe()?;
+    let mut buf = [0; 2];
+    let number = os::dup(r.as_raw_fd());
+    for _ in 0..3 {
+        cx.start(&mut ring, &[sqe::read(number, &mut buf, 0).ud(1)]);
+        cx.quiet(&ring, "waits", 2);
+        rustix::io::write(&w, b"ab")?;
+        cx.reap(&mut ring, "read", &[(1, 2)]);
+    }
+    cx.start(&mut ring, &[sqe::read(number, &mut buf, 0).ud(1)]);
+    cx.quiet(&ring, "waits", 2);
+    cx.is("closed", close(number), 0);
+    rustix::io::write(&w, b"ab")?;
+    cx.reap(&mut ring, "read by a number that is closed", &[(1, 2)]);
+    Ok(())
+}
+
+fn shared_table_closes(cx: &mut Cx) -> Outcome {
+    closes(cx, |number| os::in_raw_child(libc::CLONE_FILES, || os::close(number)))
+}
+
+fn own_table_closes(cx: &mut Cx) -> Outcome {
+    closes(cx, |number| {
+        let closing = std::thread::spawn(move || os::unshare_files() | os::close(number));
+        closing.join().unwrap_or(-1)
+    })
 }
 
 fn read(cx: &mut Cx) -> Outcome {
