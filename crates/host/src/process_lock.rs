@@ -24,7 +24,14 @@ pub struct ProcessLock(AtomicU32);
 pub struct Guard {
     word: &'static AtomicU32,
     /// Dropped after the lock is free.
-    _blocked: BlockAll,
+    blocked: BlockAll,
+}
+
+impl Guard {
+    /// Returns the block of all signals under which the lock is held.
+    pub fn blocked(&self) -> &BlockAll {
+        &self.blocked
+    }
 }
 
 impl Drop for Guard {
@@ -42,7 +49,7 @@ impl ProcessLock {
 
     /// Waits until no other thread holds the lock, and takes it.
     pub fn hold(&'static self) -> Guard {
-        let (word, _blocked) = (&self.0, BlockAll::begin());
+        let (word, blocked) = (&self.0, BlockAll::begin());
         let me = getpid().cast_unsigned();
         let (mut seen, mut mine) = (0, me);
         while let Err(owner) = word.compare_exchange(seen, mine, Acquire, Relaxed) {
@@ -56,7 +63,7 @@ impl ProcessLock {
                 }
             }
         }
-        Guard { word, _blocked }
+        Guard { word, blocked }
     }
 }
 

@@ -82,6 +82,11 @@ impl BlockAll {
         Self { old, before, outermost }
     }
 
+    /// Returns whether a signal of `set` may have been pending before: it was blocked.
+    pub fn may_pend(&self, set: u64) -> bool {
+        self.old & set != 0
+    }
+
     /// Returns the mask that the program had before.
     pub fn before(&self) -> u64 {
         self.before

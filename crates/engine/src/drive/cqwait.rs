@@ -374,7 +374,7 @@ fn drive<'r>(
     (ctx, if taken == Err(Errno::EINTR) { Slept::Signal } else { Slept::Woken })
 }
 
-/// Sleeps on the control page's sequence word, which every poster in any process bumps.
+/// Sleeps on the sequence word of the control words, which every poster in any process bumps.
 fn passive<'r>(ring: &'r Ring, mut ctx: Guard<'r>, a: &WaitArgs, left: u64) -> (Guard<'r>, Slept) {
     let beside = ctx.issue.is_elsewhere();
     let slices = beside || a.sigmask.is_some() || ctx.in_flight();

@@ -1,5 +1,5 @@
 //! The one function that sleeps for a ring. The poll set or kernel aio ends a driver's sleep. A
-//! thread that does not drive sleeps on the sequence word of the ring's control page, which every
+//! thread that does not drive sleeps on the sequence word of the ring's control words, which every
 //! poster in any process bumps.
 
 use core::sync::atomic::AtomicU32;

@@ -50,7 +50,6 @@ pub(crate) fn end(ring: &Arc<Ring>) {
     }
     transports.end();
     drop(direct);
-    crate::ring::table::forget_ended();
 }
 
 /// Returns whether a forked child must let go of something in a ring at once. The state of any

@@ -10,6 +10,7 @@ use softring_host::os::fd::{AsFd, AsRawFd};
 use softring_host::os::process::{Resource, Rlimit};
 
 use super::of_process::PROCESS;
+use softring_host::signal::BlockAll;
 use softring_host::substitute::{fstat, getrlimit, set_size, setrlimit};
 use softring_host::sys;
 use softring_uapi::IORING_OFF_SQES;
@@ -40,23 +41,40 @@ pub(crate) fn grow(file: impl AsFd, size: u64) -> Result<()> {
 /// # Errors
 /// `ENOMEM`, also past the hard RLIMIT_FSIZE, or if the soft one cannot be lifted.
 pub(crate) fn extend(file: impl AsFd, size: u64) -> Result<()> {
-    let _held = PROCESS.lifts.hold();
+    let fd = file.as_fd().as_raw_fd();
+    // Tried first: a limit, which is rare, shows in the failure.
+    match without_signal(&BlockAll::begin(), fd, size) {
+        Err(Errno::EFBIG) => lifted(fd, size),
+        done => done,
+    }
+    .map_err(|_| Errno::ENOMEM)
+}
+
+/// Makes a file `size` bytes long; the limit's signal does not reach the program.
+fn without_signal(blocked: &BlockAll, fd: i32, size: u64) -> Result<()> {
+    let sent_before = blocked.may_pend(SIGXFSZ) && sys::pending_signals() & SIGXFSZ != 0;
+    let done = set_size(fd, size);
+    if done == Err(Errno::EFBIG) && !sent_before {
+        sys::take_signal(SIGXFSZ);
+    }
+    done
+}
+
+/// Makes a file `size` bytes long under a soft limit that is lifted for that.
+#[cold]
+fn lifted(fd: i32, size: u64) -> Result<()> {
+    let held = PROCESS.lifts.hold();
     let old = getrlimit(Resource::Fsize);
     if short(old.maximum, size) {
         return Err(Errno::ENOMEM);
     }
     let lift = short(old.current, size);
     if lift {
-        let new = Rlimit { current: old.maximum, maximum: old.maximum };
-        setrlimit(Resource::Fsize, new).map_err(|_| Errno::ENOMEM)?;
+        setrlimit(Resource::Fsize, Rlimit { current: old.maximum, maximum: old.maximum })?;
     }
-    let pending = sys::pending_signals() & SIGXFSZ;
-    let done = set_size(file.as_fd().as_raw_fd(), size);
+    let done = without_signal(held.blocked(), fd, size);
     if lift {
         let _ = setrlimit(Resource::Fsize, old);
     }
-    if done == Err(Errno::EFBIG) && pending == 0 {
-        sys::take_signal(SIGXFSZ);
-    }
-    done.map_err(|_| Errno::ENOMEM)
+    done
 }

@@ -1,4 +1,4 @@
-//! The lock of a ring, in a page of the ring's own file so that every process that inherited the
+//! The lock of a ring, in the ring's own file so that every process that inherited the
 //! ring takes the same lock. It guards submission, every table of the ring, and posting.
 //!
 //! The kernel has two locks for this: `uring_lock`, held over issue, which may sleep in a page
@@ -93,64 +93,70 @@ impl Word for Futex<'_> {
 /// check that their caller holds the lock: those of [`Control`] that rely on it are unsafe.
 #[derive(Debug)]
 struct LockWords {
-    page: Region,
+    words: Region,
     /// The thread of this process that holds the lock; 0 if none does, or one has just taken it.
     holder: AtomicUsize,
 }
 
-/// The engine's page of a ring.
+/// Bytes of the engine's words of a ring.
+pub(super) const WORDS: usize = 256;
+
+/// The engine's words of a ring, and its journal.
 #[derive(Debug)]
 pub(crate) struct Control {
     lock: LockWords,
+    /// Memory of the journal. Untouched until a forked child has requests in flight.
+    journal: Region,
     /// Address of the state that the lock guards, stored by the last issuing thread of this
     /// process; null if there is none.
     guarded: AtomicPtr<()>,
 }
 
 impl Control {
-    pub(crate) fn new(page: Region) -> Self {
-        let lock = LockWords { page, holder: AtomicUsize::new(0) };
-        Control { lock, guarded: AtomicPtr::default() }
+    /// `words` has [`WORDS`] bytes.
+    pub(crate) fn new(words: Region, journal: Region) -> Self {
+        let lock = LockWords { words, holder: AtomicUsize::new(0) };
+        Control { lock, journal, guarded: AtomicPtr::default() }
     }
 
     /// Returns the word of SQEs consumed: the engine's copy of `sq.head`. Lock holder only.
     pub(crate) fn sq_head(&self) -> &AtomicU32 {
-        self.lock.page.word(64)
+        self.lock.words.word(64)
     }
 
     /// Returns the word of CQEs filled: the engine's copy of `cq.tail`, ahead of it until commit.
     /// Lock holder only.
     pub(crate) fn cq_tail(&self) -> &AtomicU32 {
-        self.lock.page.word(68)
+        self.lock.words.word(68)
     }
 
     /// Returns the word of [`Sequence::waiters`].
     #[inline(always)]
     pub(crate) fn waiters(&self) -> &AtomicU32 {
-        self.lock.page.word(128)
+        self.lock.words.word(128)
     }
 
     /// Returns the word of [`Sequence::seq`].
     #[inline(always)]
     pub(crate) fn seq(&self) -> &AtomicU32 {
-        self.lock.page.word(132)
+        self.lock.words.word(132)
     }
 
     /// Returns a word of the message by which a forked child asks its parent
     /// (`process::remote_cancel`). Lock holder only.
     pub(crate) fn cancel_word(&self, word: usize) -> &AtomicU32 {
-        self.lock.page.word(192 + 4 * word)
+        self.lock.words.word(192 + 4 * word)
     }
 
     /// Returns the number of times that children have begun to write their requests in flight
     /// (`process::journal`).
     pub(crate) fn journal_writes(&self) -> &AtomicU32 {
-        self.lock.page.word(252)
+        self.lock.words.word(252)
     }
 
     /// Returns a word of that journal. Lock holder only.
     pub(crate) fn left(&self, word: usize) -> &AtomicU32 {
-        self.lock.page.word(256 + 4 * word)
+        self.journal.word(4 * word)
     }
 
     /// Takes the lock when no other thread has an issue in progress.
@@ -275,12 +281,12 @@ impl Locked for LockWords {
 
     #[inline(always)]
     fn lock_word(&self) -> Futex<'_> {
-        Futex { word: self.page.word64(0), low: self.page.word(0) }
+        Futex { word: self.words.word64(0), low: self.words.word(0) }
     }
 
     #[inline(always)]
     fn issue_word(&self) -> Futex<'_> {
-        Futex { word: self.page.word64(16), low: self.page.word(16) }
+        Futex { word: self.words.word64(16), low: self.words.word(16) }
     }
 
     #[inline(always)]
@@ -291,7 +297,7 @@ impl Locked for LockWords {
     fn is_dead(&self, word: u64) -> bool {
         let (pid, namespace) = ((word & !WAITED) as u32, word >> 32);
         let known = namespace != 0 && namespace == softring_host::fork::holder() >> 32;
-        known && holder::is_gone(pid, self.page.addr())
+        known && holder::is_gone(pid, self.words.addr())
     }
 
     #[inline(always)]

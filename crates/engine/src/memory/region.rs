@@ -1,6 +1,7 @@
 //! Mappings: the engine's own, or the program's memory of a ring.
 #![allow(unsafe_code)]
 
+use core::ffi::c_void;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -12,6 +13,8 @@ use alloc::sync::Arc;
 use softring_uapi::errno::{Errno, Result};
 
 const PAGE: usize = 4096;
+/// Alignment of a region's base.
+const ALIGNED: usize = 64;
 
 /// A shared mapping, unmapped with its last region; or memory of the program's, left alone.
 ///
@@ -51,24 +54,31 @@ impl Region {
     /// # Errors
     /// `ENOMEM`, and those of mmap(2).
     pub(crate) fn map(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Region> {
-        Region::map_as(fd, offset, len, MapFlags::SHARED)
+        let base = map_shared(core::ptr::null_mut(), fd, offset, len)?;
+        // SAFETY: that mapping.
+        Ok(unsafe { Region::own(base, len) })
     }
 
-    /// Does the same, and has the kernel map all pages now, without a fault for each. For few
-    /// pages, all of which are used at once.
+    /// Does the same, just below this region if there is room: then one call unmaps both, with the
+    /// last region of the two.
     ///
     /// # Errors
     /// Those of [`Self::map`].
-    pub(crate) fn map_now(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Region> {
-        Region::map_as(fd, offset, len, MapFlags::SHARED | MapFlags::POPULATE)
-    }
-
-    fn map_as(fd: BorrowedFd<'_>, offset: u64, len: usize, how: MapFlags) -> Result<Region> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
-        let p = unsafe { mmap(core::ptr::null_mut(), len, prot, how, fd, offset) }?;
+    pub(crate) fn map_below(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> Result<Region> {
+        let below = self.base.as_ptr().wrapping_sub(len);
+        let base = map_shared(below.cast(), fd, offset, len)?;
+        let both = self.mapping.as_mut().and_then(Arc::get_mut);
+        if let Some(both) = both.filter(|_| base.as_ptr() == below) {
+            (both.base, both.len) = (base, len + both.len);
+            return Ok(Region { base, len, mapping: self.mapping.clone() });
+        }
         // SAFETY: that mapping.
-        Ok(unsafe { Region::own(NonNull::new(p.cast()).ok_or(Errno::ENOMEM)?, len) })
+        Ok(unsafe { Region::own(base, len) })
     }
 
     /// # Safety
@@ -113,13 +123,13 @@ impl Region {
         Ok(theirs.alias().filter(|own| own.is_same(&theirs)).unwrap_or(theirs))
     }
 
-    /// Splits the region at a page; the memory stays mapped as long as one of the two lives.
-    pub(crate) fn split_at(self, at: usize) -> (Region, Region) {
-        assert!(at.is_multiple_of(PAGE) && at <= self.len);
+    /// Returns a region of `len` bytes of this one, from `at` on, which is a multiple of 64; the
+    /// memory stays mapped as long as one of the two lives.
+    pub(crate) fn part(&self, at: usize, len: usize) -> Region {
+        assert!(at.is_multiple_of(ALIGNED) && at <= self.len && len <= self.len - at);
         // SAFETY: in bounds, as asserted.
         let base = unsafe { self.base.add(at) };
-        let second = Region { base, len: self.len - at, mapping: self.mapping.clone() };
-        (Region { len: at, ..self }, second)
+        Region { base, len, mapping: self.mapping.clone() }
     }
 
     /// Returns a region of the same memory, which stays mapped as long as one of the two lives.
@@ -175,7 +185,7 @@ impl Region {
     #[inline]
     pub(crate) fn word(&self, off: usize) -> &AtomicU32 {
         assert!(off.is_multiple_of(4) && off + 4 <= self.len);
-        // SAFETY: in bounds and aligned (asserted; the base begins a page); mapped by the
+        // SAFETY: in bounds and aligned (asserted; the base is aligned to 64); mapped by the
         // invariant, which for the program's memory its maker and the program uphold.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(off).cast()) }
     }
@@ -222,6 +232,15 @@ impl Region {
         // until the tail is published.
         unsafe { self.base.as_ptr().add(off).cast::<T>().write_volatile(v) }
     }
+}
+
+/// Maps `len` bytes of `fd` at `offset`, shared; at address `at` if there is room.
+fn map_shared(at: *mut c_void, fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<NonNull<u8>> {
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a fresh mapping, at an address of the kernel's choice (`at` is a hint), overlays
+    // nothing.
+    let p = unsafe { mmap(at, len, prot, MapFlags::SHARED, fd, offset) }?;
+    NonNull::new(p.cast()).ok_or(Errno::ENOMEM)
 }
 
 impl Drop for Mapping {

@@ -1,16 +1,19 @@
-//! Memory layout of a ring: `struct io_rings` with its arrays, then (in the file) a control page
-//! and the SQEs.
+//! Memory layout of a ring: `struct io_rings` with its arrays, then (in the file) the engine's own
+//! words, its journal, and the SQEs.
 //!
-//! The control page follows the rings, so that one mapping shows both: with one of its own, a ring
-//! takes an eighth longer to be made and closed. A ring that can be resized grows where it is, so
-//! there the page precedes the SQEs, and is mapped with them.
+//! The words are the last of the page in which the arrays end (programs map whole pages, but use
+//! what the parameters describe), or of the next, if there is no room. The journal follows in a
+//! page that takes no memory until a forked child writes to it. One mapping shows all: with a page
+//! of their own for the words, a ring takes a fourteenth longer to be made and closed. A ring that
+//! can be resized grows where it is, so there words and journal precede the SQEs, and are mapped
+//! with them.
 
 use alloc::sync::Arc;
 
 use softring_host::os::fd::{AsFd, OwnedFd};
 use softring_host::os::fs::{SealFlags, fcntl_add_seals, seek_to};
 
-use super::lock::Control;
+use super::lock::{Control, WORDS};
 use super::mappings::{RingMemory, pin};
 use super::region::Region;
 use softring_uapi::errno::Result;
@@ -33,8 +36,9 @@ pub(crate) mod off {
     pub(crate) const CQES: usize = 64;
 }
 
-/// Size of the engine's own page in the ring's file.
-const CONTROL: usize = 4096;
+const PAGE: usize = 4096;
+/// Size of the engine's own words and its journal, where they have a page of their own.
+const CONTROL: usize = PAGE;
 /// Offset of that page if it does not follow the rings.
 const OFF_CONTROL: u64 = IORING_OFF_SQES - CONTROL as u64;
 
@@ -138,22 +142,22 @@ impl Rings {
         // fail with EINVAL.
         let _ = seek_to(&fd, i64::MAX as u64);
         let [rings_len, sqes_len] = [geo.rings_size(), geo.sqes_size()];
-        let [rings_pages, sqes_pages] = [rings_len, sqes_len].map(|n| n.next_multiple_of(4096));
-        let map_rings = if rings_pages == 4096 { Region::map_now } else { Region::map };
+        let [rings_pages, sqes_pages] = [rings_len, sqes_len].map(|n| n.next_multiple_of(PAGE));
         let (control, rings, sqes) = if geo.flags & IORING_SETUP_NO_MMAP != 0 {
             let control = Region::map(fd.as_fd(), OFF_CONTROL, CONTROL)?;
-            (control, pin(cq_user, rings_len)?, pin(sq_user, sqes_len)?)
+            (own_page(&control), pin(cq_user, rings_len)?, pin(sq_user, sqes_len)?)
         } else if geo.flags & IORING_SETUP_DEFER_TASKRUN != 0 {
-            let rings = map_rings(fd.as_fd(), 0, rings_pages)?;
-            let both = Region::map(fd.as_fd(), OFF_CONTROL, CONTROL + sqes_pages)?;
-            let (control, sqes) = both.split_at(CONTROL);
-            (control, rings, sqes)
+            let mut both = Region::map(fd.as_fd(), OFF_CONTROL, CONTROL + sqes_pages)?;
+            let rings = both.map_below(fd.as_fd(), 0, rings_pages)?;
+            (own_page(&both), rings, both.part(CONTROL, sqes_pages))
         } else {
-            let both = map_rings(fd.as_fd(), 0, rings_pages + CONTROL)?;
-            let (rings, control) = both.split_at(rings_pages);
-            (control, rings, Region::map(fd.as_fd(), IORING_OFF_SQES, sqes_pages)?)
+            let end = (rings_len + WORDS).next_multiple_of(PAGE);
+            let mut sqes = Region::map(fd.as_fd(), IORING_OFF_SQES, sqes_pages)?;
+            let all = sqes.map_below(fd.as_fd(), 0, end + PAGE)?;
+            let control = Control::new(all.part(end - WORDS, WORDS), all.part(end, PAGE));
+            (control, all.part(0, end - WORDS), sqes)
         };
-        let control = Arc::new(Control::new(control));
+        let control = Arc::new(control);
         let this = Rings { geo, array: geo.array(), rings, sqes, control };
         this.init();
         Ok((fd, this))
@@ -165,7 +169,7 @@ impl Rings {
     /// `ENOMEM`.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn anonymous(geo: Geometry) -> Result<Rings> {
-        let control = Arc::new(Control::new(Region::anonymous(CONTROL)?));
+        let control = Arc::new(own_page(&Region::anonymous(CONTROL)?));
         let rings = Region::anonymous(geo.rings_size().next_multiple_of(4096))?;
         let sqes = Region::anonymous(geo.sqes_size().next_multiple_of(4096))?;
         let this = Rings { geo, array: geo.array(), rings, sqes, control };
@@ -225,22 +229,32 @@ impl Rings {
     }
 }
 
+/// Returns the engine's words and journal in a page of their own, with which `memory` begins.
+fn own_page(memory: &Region) -> Control {
+    Control::new(memory.part(0, WORDS), memory.part(WORDS, CONTROL - WORDS))
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use core::sync::atomic::Ordering::Relaxed;
+
+    /// Last word of a journal.
+    const LAST: usize = 959;
 
     fn fill(region: &Region) {
         (0..region.len()).step_by(4).for_each(|at| region.word(at).store(u32::MAX, Relaxed));
     }
 
     #[test]
-    fn the_control_page_is_apart() {
+    fn the_engines_words_are_apart() {
         for flags in [0, IORING_SETUP_CQE32, IORING_SETUP_DEFER_TASKRUN] {
-            for sq_entries in [1, 64, 2048] {
+            // The arrays of 104 entries leave too little of their page.
+            for sq_entries in [1, 64, 104, 2048] {
                 let geo = Geometry { flags, sq_entries, cq_entries: 2 * sq_entries };
                 let (fd, mem) = Rings::create(geo, RingMemory::NONE, RingMemory::NONE).unwrap();
                 mem.control.sq_head().store(7, Relaxed);
+                mem.control.left(LAST).store(8, Relaxed);
                 fill(&mem.rings);
                 fill(&mem.sqes);
                 if flags & IORING_SETUP_DEFER_TASKRUN != 0 {
@@ -251,6 +265,8 @@ mod tests {
                     }
                 }
                 assert_eq!(mem.control.sq_head().load(Relaxed), 7, "{geo:?}");
+                assert!(mem.rings.len() >= geo.rings_size() && mem.sqes.len() >= geo.sqes_size());
+                assert_eq!(mem.control.left(LAST).load(Relaxed), 8, "{geo:?}");
             }
         }
     }

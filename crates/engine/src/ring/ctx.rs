@@ -527,7 +527,7 @@ impl Ctx {
             return f();
         }
         let guarded = core::ptr::from_mut(self);
-        // SAFETY: nobody changes which control page a ring has, and `self` outlives the call.
+        // SAFETY: nobody changes which control words a ring has, and `self` outlives the call.
         let control = unsafe { &*Arc::as_ptr(&(*guarded).mem.control) };
         // SAFETY: as above; the lock is still held. No other thread issues, as the state says.
         // `self` is not used from here on, but for `guarded` with the lock held.

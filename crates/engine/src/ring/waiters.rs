@@ -99,7 +99,7 @@ impl Wakes {
         if self.worker.is_nobody() { Wake::default() } else { core::mem::take(&mut self.worker) }
     }
 
-    /// Adds the waiters of another ring, whose control page is `control`.
+    /// Adds the waiters of another ring, whose control words are `control`.
     pub(crate) fn merge(&mut self, control: &Arc<Control>, other: Wakes) {
         let known = self.others.iter_mut().find(|(c, _)| Arc::ptr_eq(c, control));
         match known {

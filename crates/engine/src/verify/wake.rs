@@ -44,7 +44,7 @@ impl PollSet {
     }
 }
 
-/// Word of the control page.
+/// One of the control words.
 #[derive(Default)]
 struct Shared {
     word: AtomicU32,
@@ -62,7 +62,7 @@ impl Word for Shared {
     }
 }
 
-/// Words of the control page.
+/// The control words.
 #[derive(Default)]
 struct Words {
     waiters: Shared,
