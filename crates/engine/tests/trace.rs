@@ -149,6 +149,45 @@ fn a_traced_request_has_all_its_fields() {
     assert_eq!(all.iter().filter(|(e, _)| e.step == Step::Address).count(), 2);
 }
 
+/// Requests that are nothing but an opcode share the time between two reads of the clock. No time
+/// of another request is counted as theirs, and their order stays.
+#[test]
+fn a_run_of_requests_shares_its_time() {
+    const LONG: u32 = 256 << 10;
+    let _guard = one_at_a_time();
+    let c = Client::new(256, 0);
+    let (mut reader, mut clock) = (open(), Clock::new(true));
+    reader.start(&clock, false).unwrap();
+    let file = rustix::fs::memfd_create(c"long", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, LONG.into()).unwrap();
+    let mut buf = vec![1u8; LONG as usize];
+    let addr = buf.as_mut_ptr().expose_provenance() as u64;
+    let fds = [file.as_raw_fd()];
+    let at = fds.as_ptr().expose_provenance();
+    assert_eq!(client::register(c.fd, IORING_REGISTER_FILES, at, 1), 0);
+    let read = io_uring_sqe { flags: IOSQE_FIXED_FILE, addr, len: LONG, ..sqe(IORING_OP_READ, 0) };
+    let mut took_longer = false;
+    for _ in 0..8 {
+        // A run is longer than a chunk, and one ends with a read.
+        for n in 0..240 {
+            let sqe = if n == 150 { read } else { sqe(IORING_OP_NOP, 0) };
+            c.push(io_uring_sqe { user_data: n, ..sqe });
+        }
+        assert_eq!(c.enter(240, 240), 240);
+        while c.pop().is_some() {}
+        let all: Vec<_> = whole(&mut reader, &mut clock).into_iter().map(|(e, _)| e).collect();
+        let enter = all.iter().find(|e| e.step == Step::Enter).unwrap();
+        let done: Vec<_> = all.iter().filter(|e| e.step == Step::Inline).collect();
+        let begun = |e: &Event| e.time - u64::from(e.req);
+        assert!(done.windows(2).all(|e| e[0].data < e[1].data && e[0].time <= begun(e[1])));
+        assert!(enter.data <= begun(done[0]) && done.last().unwrap().time <= enter.time);
+        assert_eq!(done.len(), 240);
+        took_longer |= done[150].req > 10 * done[149].req;
+    }
+    assert!(took_longer, "a NOP had a part in the time of the read");
+    reader.stop();
+}
+
 #[test]
 fn what_finds_no_room_is_counted() {
     let _guard = one_at_a_time();

@@ -94,6 +94,7 @@ pub(crate) fn fast_vector(ctx: &mut Ctx, sqe: &Sqe) -> Option<i32> {
     if !plain || sqe.off.cast_signed() < 0 || !crate::io::kinds::known_on_disk(sqe.fd) {
         return None;
     }
+    ctx.trace.settle();
     let res = ctx.unlocked(|| read_by_vector(sqe.fd, sqe.addr(), sqe.off))?;
     ctx.stats.read_bytes.add(u64::from(res.unsigned_abs()));
     Some(res)
@@ -117,6 +118,7 @@ fn read(ctx: &mut Ctx, sqe: &Sqe, fd: i32, kind: Kind, history: &History) -> Opt
     if !trusted {
         return None;
     }
+    ctx.trace.settle();
     // One stamp per read: the end of one read is the start of the next.
     let last = ctx.submit.stamp.get();
     let start = if last == 0 { sys::cycles() } else { last };

@@ -93,6 +93,7 @@ impl Ctx {
 
     /// Ends a batch after its last SQE: queues its open chain and followers, and drops its caches.
     fn end_batch(&mut self) {
+        self.trace.settle();
         if let Some(head) = self.submit.head.take() {
             self.submit.last = None;
             self.queue_fallback(head);

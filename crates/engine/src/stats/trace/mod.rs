@@ -12,18 +12,20 @@
 //! that may as well read all of the process's memory.
 //!
 //! **Cost.** Off: a read of that word in each `enter`, and a read of a byte of the ring's own in
-//! each step. On: one or two clock reads and 32 bytes per step, and up to 64 more for its SQE. If
-//! descriptors are to be named, an fstat(2) per request as well. The clock is the processor's time
-//! stamp counter if the kernel itself trusts it, half as dear as CLOCK_MONOTONIC; the reader finds
-//! out the relation of the two.
+//! each step. On: one or two clock reads and 32 bytes per step, and up to 64 more for its SQE.
+//! Requests that are nothing but an opcode and a user_data, as most NOPs, and that follow each
+//! other in a call, are a run: the clock is read at its end, and the time since the event before is
+//! shared out evenly. If descriptors are to be named, an fstat(2) per request as well. The clock is
+//! the processor's time stamp counter if the kernel itself trusts it, half as dear as
+//! CLOCK_MONOTONIC; the reader finds out the relation of the two.
 //!
 //! # Layout and protocol
 //! A [`Header`], a [`Head`] per chunk, and the chunks: each [`TRACE_EVENTS`] slots of four words.
 //! An event takes one slot, and more if it has more words: those slots follow in the same chunk,
-//! and are published together. A ring writes into one chunk at a time, under its own lock, so that
-//! there is never more than one writer; it makes one atomic read-modify-write per chunk. The reader
-//! takes new events of all chunks, also of those half full, and frees those that their writers are
-//! through with:
+//! and are published together. The events of a run are, too. A ring writes into one chunk at a
+//! time, under its own lock, so that there is never more than one writer; it makes one atomic
+//! read-modify-write per chunk. The reader takes new events of all chunks, also of those half full,
+//! and frees those that their writers are through with:
 //!
 //! ```text
 //! writer                                  reader
@@ -75,8 +77,8 @@ pub enum Step {
     /// ([`Event::sqe`]). No more words: the rest is 0, but the fd is -1 if `flags` is [`NO_FD`].
     #[default]
     Submit = 1,
-    /// SQE taken, tried and done in one: `data` is its user_data, `req` its duration in ticks. More
-    /// words, and `flags`: as with `Submit`.
+    /// SQE taken, tried and done in one: `data` is its user_data, `req` its duration in ticks, or
+    /// its share of a run's. More words, and `flags`: as with `Submit`.
     Inline,
     /// First attempt, or the decision where to wait instead.
     Issue,

@@ -83,7 +83,13 @@ pub(crate) trait Chunk {
         };
         write(used, &event);
         (used + 1..).zip(more).for_each(|(at, words)| write(at, words));
-        let used = used + 1 + more.len() as u32;
+        self.publish(used + 1 + more.len() as u32)
+    }
+
+    /// Shows the reader all slots before `used`, which is returned. Called only by the chunk's
+    /// writer, which has written them.
+    #[inline(always)]
+    fn publish(&self, used: u32) -> u32 {
         self.state().store(used + 1, Release);
         used
     }

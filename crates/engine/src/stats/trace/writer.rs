@@ -24,6 +24,9 @@ pub(crate) struct Writer {
     chunk: Option<u32>,
     /// Slots used in it.
     used: u32,
+    /// Slots behind these, of a run of requests that were tried and done: not published, as they
+    /// get their times together, at the end of the run.
+    run: u32,
     /// Events to refuse before the writer searches for a chunk again.
     refuse: u32,
     counter: bool,
@@ -113,6 +116,7 @@ impl Writer {
     }
 
     fn close(&mut self) {
+        self.settle();
         if let (Some(buffer), Some(chunk)) = (self.buffer, self.chunk.take()) {
             buffer.chunk(chunk).close(self.used);
         }
@@ -120,7 +124,7 @@ impl Writer {
 
     /// Drops the chunk in a forked child: it is the parent's.
     pub(crate) fn fork_child(&mut self) {
-        (self.chunk, self.buffer, self.on) = (None, None, false);
+        (self.chunk, self.buffer, self.on, self.run) = (None, None, false, 0);
     }
 
     /// Returns a number for a request; 0 if events are not wanted.
@@ -134,13 +138,18 @@ impl Writer {
     }
 
     /// Returns the time of the last event.
-    pub(crate) fn last(&self) -> u64 {
+    pub(crate) fn last(&mut self) -> u64 {
+        self.settle();
         self.last
     }
 
     /// Returns the time now. Ends the trace if its reader has gone.
     #[inline(always)]
     pub(crate) fn stamp(&mut self) -> u64 {
+        if self.run != 0 {
+            self.end_run();
+            return self.last;
+        }
         let now = ticks(self.counter);
         self.last = now;
         if now > self.until {
@@ -206,9 +215,10 @@ impl Writer {
         self.put(&Event { time, data, req, tid, step, opcode, flags: 0, value }, &[]);
     }
 
-    /// Begins a submission by this thread.
+    /// Begins a submission by this thread. [`Self::settle`] ends it.
     #[inline]
     pub(crate) fn begin_submission(&mut self) {
+        self.settle();
         if self.on {
             self.submitter = softring_host::sys::gettid().cast_unsigned();
         }
@@ -225,26 +235,54 @@ impl Writer {
         }
     }
 
-    /// Writes the event of an SQE without other fields that was tried and done. Returns false, and
-    /// does nothing, unless all is there for it: then no function is called, for which registers
-    /// would have to be saved.
+    /// Writes the event of an SQE without other fields that was tried and done, as the next of a
+    /// run. Returns false, and does nothing, unless all is there for it: then no function is
+    /// called, for which registers would have to be saved.
     #[inline(always)]
     pub(crate) fn put_bare(&mut self, sqe: &io_uring_sqe, value: i32) -> bool {
         let (Some(buffer), Some(chunk)) = (self.buffer, self.chunk) else { return false };
         let Rest::None(flags) = Rest::of(sqe) else { return false };
-        if self.wants_names || !self.counter || self.used as usize >= TRACE_EVENTS {
+        let (chunk, at) = (buffer.chunk(chunk), self.used + self.run);
+        if self.wants_names || at as usize >= TRACE_EVENTS {
             return false;
         }
-        let time = ticks(true);
-        if time > self.until {
-            return false;
-        }
-        let (req, tid) = (ticks_between(self.last, time), self.submitter);
-        self.last = time;
-        let (data, step, opcode) = (sqe.user_data, Step::Inline, sqe.opcode);
-        let event = Event { time, data, req, tid, step, opcode, flags, value };
-        self.used = buffer.chunk(chunk).put(self.used, event.words(tid, 0), &[]);
+        let (step, opcode) = (Step::Inline, sqe.opcode);
+        let event = Event { step, opcode, flags, value, ..Event::default() };
+        let [_, data, _, last] = chunk.slot(at);
+        data.store(sqe.user_data, Relaxed);
+        last.store(event.words(0, 0)[3], Relaxed);
+        self.run += 1;
         true
+    }
+
+    /// Ends a run before anything else takes time.
+    #[inline(always)]
+    pub(crate) fn settle(&mut self) {
+        if self.run != 0 {
+            self.end_run();
+        }
+    }
+
+    /// Gives each request of the run an equal share of the time that the run took: such a request
+    /// takes less time than a read of the clock, of which there is one.
+    #[cold]
+    fn end_run(&mut self) {
+        let (n, now) = (core::mem::take(&mut self.run), ticks(self.counter));
+        let (Some(buffer), Some(chunk)) = (self.buffer, self.chunk) else { return };
+        let chunk = buffer.chunk(chunk);
+        let (mut time, share) = (self.last, ticks_between(self.last, now) / n);
+        let ids = u64::from(share) | u64::from(self.submitter) << 32;
+        for at in self.used..self.used + n {
+            time += u64::from(share);
+            let [first, _, third, _] = chunk.slot(at);
+            first.store(time, Relaxed);
+            third.store(ids, Relaxed);
+        }
+        self.used = chunk.publish(self.used + n);
+        self.last = now;
+        if now > self.until {
+            self.renew(now);
+        }
     }
 
     /// Writes an event of this thread, with slots of words that belong to it.
@@ -259,6 +297,7 @@ impl Writer {
 
     #[inline(always)]
     fn write(&mut self, tid: u32, event: &Event, more: &[[u64; 4]]) {
+        self.settle();
         let Some(buffer) = self.buffer else { return };
         let fits = self.used as usize + 1 + more.len() <= TRACE_EVENTS;
         let chunk = match self.chunk {
