@@ -27,6 +27,7 @@ build:
 LOADS_ROOT ?= $(TARGET)/loads-root
 loads: build
 	ci/loads/allowed.py
+	ci/loads/ring.py
 	ci/loads/event-loop.py --least
 	ci/loads/programs.py
 	ci/loads/packaged.py --least

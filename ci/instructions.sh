@@ -13,6 +13,7 @@ usage() {
 usage: ci/instructions.sh [LIBRARY]...
 Each LIBRARY is a libsoftring.so and gets a column; the others are compared with the first
 (default: target/release/libsoftring.so). Before a change, keep a copy, and name both files.
+INTERCEPT=patch: by the program's patched calls, so that each close is reported, in place of none.
 EOF
 }
 
@@ -33,7 +34,7 @@ head -c 65536 /dev/zero >"$SCRATCH/data"
 
 # once LIBRARY WHAT COUNT  prints the instructions of one such run.
 once() {
-    local n what=$2 intercept=none
+    local n what=$2 intercept=${INTERCEPT:-none}
     [ "$what" != patched ] || what=other intercept='patch'
     SOFTRING_ENGINE=user SOFTRING_QUIET=1 SOFTRING_INTERCEPT=$intercept \
         LD_PRELOAD=$(realpath "$1") \
@@ -52,7 +53,7 @@ count() {
     done | sort -n | head -n 1
 }
 
-for what in nop nops read reads direct echo poll ring other patched; do
+for what in nop nops read reads direct directs echo poll ring first other patched; do
     first=''
     printf '%-8s' $what
     for library in "${LIBRARIES[@]}"; do

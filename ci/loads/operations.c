@@ -1,14 +1,18 @@
-/* Runs one operation at a time through a ring, COUNT times; ci/instructions.sh counts instructions.
+/* Runs one operation at a time through a ring, COUNT times; ci/instructions.sh counts instructions,
+ * ci/loads/ring.py takes the time.
  *
  *     operations WHAT COUNT FILE
  *
  * WHAT: nop, nops (32 by one call), read (4 KiB of FILE, cached), reads (32 by one call), direct (one
- * with O_DIRECT), echo (a RECV that waits, then the SEND that ends its wait), poll (a POLL_ADD, as
- * well), ring (closed, and another made), other (getppid(2) by a function that takes the number as
- * an argument).
+ * with O_DIRECT), directs (32 by one call), echo (a RECV that waits, then the SEND that ends its wait),
+ * poll (a POLL_ADD, as well), ring (closed, and another made), first (the same, and one read with
+ * O_DIRECT), other (getppid(2) by a function that takes the number as an argument). least-ring and
+ * least-first do the least that user space must do for two of these, without a ring: a file in memory,
+ * mapped as a ring is, and a read through kernel aio.
  * Makes raw system calls, so that no library is counted. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <linux/io_uring.h>
 #include <poll.h>
 #include <stdio.h>
@@ -63,6 +67,31 @@ static void close_ring(void) {
     check(close(ring) == 0, "close");
 }
 
+/* Makes a file in memory, maps it, reads a block through FD unless that is -1, and drops all. */
+static void least(int fd) {
+    static aio_context_t context;
+    size_t page = BLOCK, whole = 2 * page;
+    int access = PROT_READ | PROT_WRITE, how = MAP_SHARED | MAP_POPULATE;
+    int file = memfd_create("ring", MFD_CLOEXEC);
+    check(file >= 0 && ftruncate(file, (off_t)whole) == 0, "memfd_create");
+    void *one = mmap(NULL, page, access, how, file, 0);
+    void *two = mmap(NULL, page, access, how, file, BLOCK);
+    check(one != MAP_FAILED && two != MAP_FAILED, "mmap");
+    if (fd >= 0) {
+        struct iocb iocb = {.aio_lio_opcode = IOCB_CMD_PREAD, .aio_fildes = (unsigned)fd}, *all = &iocb;
+        struct io_event event;
+        iocb.aio_buf = (unsigned long)block;
+        iocb.aio_nbytes = BLOCK;
+        if (context == 0) check(syscall(SYS_io_setup, 1, &context) == 0, "io_setup");
+        check(syscall(SYS_io_submit, context, 1, &all) == 1, "io_submit");
+        check(syscall(SYS_io_getevents, context, 1, 1, &event, NULL) == 1, "io_getevents");
+        check(event.res == BLOCK, "a read");
+    }
+    munmap(one, page);
+    munmap(two, page);
+    close(file);
+}
+
 static struct io_uring_sqe *push(int opcode, int fd, void *addr, unsigned len) {
     unsigned tail = *sq_tail, at = tail & sq_mask;
     struct io_uring_sqe *sqe = &sqes[at];
@@ -105,21 +134,29 @@ int main(int argc, char **argv) {
     int cached = open(argv[3], O_RDONLY), direct = open(argv[3], O_RDONLY | O_DIRECT);
     check(cached >= 0, argv[3]);
     check(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "socketpair");
-    make_ring();
+    if (strncmp(what, "least", 5) != 0) make_ring();
     for (int left = atoi(argv[2]); left > 0; left--) {
         if (!strcmp(what, "other")) {
             check(call(SYS_getppid) >= 0, "getppid");
         } else if (!strcmp(what, "ring")) {
             close_ring();
             make_ring();
+        } else if (!strcmp(what, "least-ring") || !strcmp(what, "least-first")) {
+            least(!strcmp(what, "least-ring") ? -1 : direct);
+        } else if (!strcmp(what, "first")) {
+            close_ring();
+            make_ring();
+            push(IORING_OP_READ, direct, block, BLOCK);
+            run(1, 1);
         } else if (!strcmp(what, "nop")) {
             push(IORING_OP_NOP, -1, NULL, 0);
             run(1, 1);
         } else if (!strcmp(what, "nops")) {
             for (int i = 0; i < BATCH; i++) push(IORING_OP_NOP, -1, NULL, 0);
             run(BATCH, BATCH);
-        } else if (!strcmp(what, "reads")) {
-            for (int i = 0; i < BATCH; i++) push(IORING_OP_READ, cached, block, BLOCK);
+        } else if (!strcmp(what, "reads") || !strcmp(what, "directs")) {
+            int fd = *what == 'r' ? cached : direct;
+            for (int i = 0; i < BATCH; i++) push(IORING_OP_READ, fd, block, BLOCK);
             run(BATCH, BATCH);
         } else if (!strcmp(what, "read") || !strcmp(what, "direct")) {
             push(IORING_OP_READ, *what == 'r' ? cached : direct, block, BLOCK);
