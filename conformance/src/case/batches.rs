@@ -1,5 +1,6 @@
 //! Effects of one batch: when its requests end, arm their timeouts, and can be found.
 
+use super::net;
 use super::pbuf::{GROUP, provide};
 use super::prelude::*;
 use std::fs::File;
@@ -12,6 +13,7 @@ pub const CASES: &[Case] = &[
     case!("batches", file_errors_after_batch, [Op(IORING_OP_READ), Op(IORING_OP_WRITE)], "errors of a file itself are posted after the batch"),
     case!("batches", failures_signal_once, [Op(IORING_OP_WRITE), Reg(IORING_REGISTER_EVENTFD)], "the failures of a batch signal the eventfd once"),
     case!("batches", poll_first_without_poll, [Op(IORING_OP_WRITE)], "a write with POLL_FIRST to a file without poll support fails within its batch"),
+    any_order!("batches", polls, [Op(IORING_OP_POLL_ADD)], "polls of one batch find what the requests between them have left"),
 ];
 
 fn reads(fd: i32) -> io_uring_sqe {
@@ -206,6 +208,39 @@ fn poll_first_without_poll(cx: &mut Cx) -> Outcome {
         cx.start(&mut ring, &[write, sqe::nop().ud(2)]);
         let got: Vec<_> = ring.take(2)?.iter().map(|c| (c.user_data, c.res)).collect();
         cx.note(what, format_args!("{got:?}"));
+    }
+    Ok(())
+}
+
+const IN: i32 = libc::POLLIN as i32;
+const OUT: i32 = libc::POLLOUT as i32;
+
+fn polls(cx: &mut Cx) -> Outcome {
+    let mut ring = cx.ring(16, 0)?;
+    let (r, w) = cx.pipe()?;
+    let (a, b) = UnixStream::pair()?;
+    let [r_in, a_in] =
+        [&r as &dyn AsRawFd, &a].map(|fd| sqe::poll_add(fd.as_raw_fd(), libc::POLLIN));
+    let [mut taken, mut left] = [[0u8; 1]; 2];
+    // From the second time on, the files are known.
+    for _ in 0..3 {
+        rustix::io::write(&w, b"x")?;
+        ring.push(r_in.ud(1));
+        ring.push(a_in.ud(2));
+        ring.push(sqe::poll_add(b.as_raw_fd(), libc::POLLOUT).ud(3));
+        ring.push(r_in.ud(4));
+        ring.push(sqe::read(r.as_raw_fd(), &mut taken, 0).ud(5));
+        ring.push(r_in.ud(6));
+        ring.push(net::recv(a.as_raw_fd(), &mut left).ud(7));
+        ring.push(net::send(b.as_raw_fd(), b"y").ud(8));
+        ring.push(a_in.ud(9));
+        cx.is("submit", ring.submit(), 9);
+        let data = [(1, IN), (2, IN), (3, OUT), (4, IN), (5, 1), (7, 1), (8, 1), (9, IN)];
+        cx.reap(&mut ring, "one byte each", &data);
+        cx.quiet(&ring, "nothing left", 10);
+        rustix::io::write(&w, b"x")?;
+        cx.reap(&mut ring, "told", &[(6, IN)]);
+        cx.is("read", rustix::io::read(&r, &mut taken)? as i32, 1);
     }
     Ok(())
 }

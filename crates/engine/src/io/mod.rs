@@ -76,6 +76,8 @@ pub struct Transports {
     pub(crate) multishot_polls: u32,
     /// Polls, the first few, among some that have ended (`ring::taken`).
     pub(crate) data_polls: Vec<ReqId>,
+    /// The passes over the poll set when those that have ended were last removed.
+    pub(crate) data_polls_pass: u32,
     /// The passes over the poll set so far, and waits since the last that found enough without one.
     unseen: (u32, u32),
     /// Flag, set if the current pass found its events without sleeping.

@@ -61,13 +61,15 @@ use core::sync::atomic::Ordering::SeqCst;
 use softring_host::os::fd::AsRawFd;
 
 use super::marks::{self, Marks};
-use super::poll::PollSet;
+use super::poll::{EVENTS, PollSet};
 use crate::io::token::ReqId;
 use softring_host::calls::epoll;
 use softring_host::fd::InternalFd;
 use softring_host::fork::{AtFork, keeps};
 use softring_host::sys::nr;
-use softring_host::sys::nr::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
+use softring_host::sys::nr::{
+    EPOLLERR, EPOLLET, EPOLLHUP, EPOLLNVAL, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP,
+};
 use softring_uapi::epoll_event;
 use softring_uapi::errno::{Errno, Result};
 
@@ -257,8 +259,17 @@ impl PollSet {
         Ok(true)
     }
 
+    /// Returns whether a request may wait under `fd` for `events` that are not there now without a
+    /// change of the registration.
+    #[inline]
+    pub(crate) fn waits_for(&self, fd: i32, events: u32) -> bool {
+        let wanted = with_end(events) & EVENTS & !EPOLLNVAL;
+        let known = usize::try_from(fd).ok().and_then(|at| self.registrations.get(at));
+        known.is_some_and(|s| s.events & wanted == wanted) && wanted != 0 && !is_closing(fd)
+    }
+
     /// Adds `id` to the waiters of `fd`, which is registered.
-    fn join(&mut self, fd: i32, id: ReqId) {
+    pub(crate) fn join(&mut self, fd: i32, id: ReqId) {
         let s = &mut self.registrations[fd as usize];
         s.waiters.push(id);
         s.checked = false;
@@ -336,6 +347,17 @@ impl PollSet {
         let Some(s) = self.registration(fd) else { return };
         s.waiters.retain(|&w| w != id);
         if s.waiters.is_empty() && s.duplicate.is_some() {
+            self.unregister(fd);
+        }
+    }
+
+    /// Removes the only waiter of `fd`.
+    #[inline]
+    pub(crate) fn remove_only(&mut self, fd: i32) {
+        self.armed -= 1;
+        let Some(s) = self.registration(fd) else { return };
+        s.waiters.clear();
+        if s.duplicate.is_some() {
             self.unregister(fd);
         }
     }

@@ -72,9 +72,9 @@ impl Rings {
         true
     }
 
-    /// Passes the `addr` of the next SQEs to `each`: at most `n`, and only as long as they are of
-    /// `opcode`. A hint: the program may still change the SQEs.
-    pub(crate) fn sq_peek(&self, n: u32, opcode: u8, mut each: impl FnMut(u64)) {
+    /// Passes the first 32 bytes of the next SQEs to `each`: at most `n`, and only as long as they
+    /// are of `opcode` and `each` returns true. A hint: the program may still change the SQEs.
+    pub(crate) fn sq_peek(&self, n: u32, opcode: u8, mut each: impl FnMut([u64; 4]) -> bool) {
         let head = self.control.sq_head().load(Relaxed);
         for i in 0..n {
             let mut slot = head.wrapping_add(i) & (self.geo.sq_entries - 1);
@@ -85,10 +85,10 @@ impl Rings {
                 return;
             }
             let at = slot as usize * self.geo.sqe_size();
-            if self.sqes.load::<u64>(at) as u8 != opcode {
+            let words = core::array::from_fn(|i| self.sqes.load(at + 8 * i));
+            if words[0] as u8 != opcode || !each(words) {
                 return;
             }
-            each(self.sqes.load(at + 16));
         }
     }
 

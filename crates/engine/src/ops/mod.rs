@@ -12,6 +12,8 @@ pub(crate) mod advise;
 pub(crate) mod cancel;
 pub(crate) mod connect;
 pub(crate) mod epoll;
+pub(crate) mod fast_poll;
+pub(crate) mod fast_recv;
 pub(crate) mod fast_stream;
 pub(crate) mod faults;
 pub(crate) mod files_update;

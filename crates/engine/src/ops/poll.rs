@@ -26,9 +26,9 @@ use softring_uapi::errno::{Errno, Result};
 use softring_uapi::*;
 
 /// Events that are reported whether asked for or not (`IO_POLL_UNMASK`).
-const UNMASK: u32 = EPOLLERR | EPOLLHUP | EPOLLNVAL | EPOLLRDHUP;
+pub(crate) const UNMASK: u32 = EPOLLERR | EPOLLHUP | EPOLLNVAL | EPOLLRDHUP;
 
-const ONE_EDGE: u32 = EPOLLET | EPOLLONESHOT;
+pub(crate) const ONE_EDGE: u32 = EPOLLET | EPOLLONESHOT;
 const UPDATES: u32 = IORING_POLL_UPDATE_EVENTS | IORING_POLL_UPDATE_USER_DATA;
 
 /// Reads the events word as the kernel does (`io_poll_parse_events`).
@@ -114,7 +114,9 @@ pub(crate) fn add(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     {
         own.is_to_be_polled();
     }
-    match ready(req.call.file.fd(), events).map(|r| mask_of(req, events, r)) {
+    let absent = core::mem::take(&mut ctx.submit.absent);
+    let revents = if absent { Ok(0) } else { ready(req.call.file.fd(), events) };
+    match revents.map(|r| mask_of(req, events, r)) {
         Err(Errno::EBADF) if req.call.file.is_path() => Outcome::Done(unpollable(req)),
         Err(e) => Outcome::Done(e.res()),
         Ok(0) => {

@@ -7,6 +7,7 @@ use core::cell::Cell;
 
 use crate::io::model::Found;
 use crate::io::token::ReqId;
+use crate::ring::asked::Asked;
 use crate::ring::phase::Timer;
 use softring_host::creds::Creds;
 use softring_uapi::errno::Result;
@@ -27,6 +28,10 @@ pub(crate) struct SubmitState {
     /// The answer to the fast path's attempt at the current SQE, if it did not end the SQE
     /// (`ops::fast_stream`).
     pub(crate) tried: Option<Result<usize>>,
+    /// Answers for the POLL_ADDs to come.
+    pub(crate) asked: Asked,
+    /// Flag, true if the events of the current POLL_ADD are not there (`ops::fast_poll`).
+    pub(crate) absent: bool,
     /// The descriptor that was last found to be O_DIRECT in this batch; none between batches.
     pub(crate) direct: Option<i32>,
     /// Batches since the kernel was last asked whether a descriptor is still O_DIRECT.

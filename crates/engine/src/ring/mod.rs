@@ -1,6 +1,7 @@
 //! A ring, its requests and their tables.
 
 pub(crate) mod arming;
+pub(crate) mod asked;
 pub(crate) mod barrier;
 pub(crate) mod batch;
 pub(crate) mod by_worker;

@@ -108,7 +108,22 @@ impl Ctx {
     /// request. `polled`: epoll was polled, and nothing was attempted since.
     pub(crate) fn known_empty(&mut self, req: &mut Req, polled: bool) -> bool {
         let FileRef::Plain(fd) = req.call.file else { return false };
-        if !receives(req) || req.flags.contains(ReqFlags::NOWAIT) || self.drive.driver.active {
+        if !receives(req) || req.flags.contains(ReqFlags::NOWAIT) {
+            return false;
+        }
+        let empty = self.is_known_empty(fd, polled);
+        if self.submit.polled
+            && let Some(s) = self.drive.registration(fd)
+        {
+            req.call.set_seen(s.seen);
+        }
+        empty
+    }
+
+    /// Returns whether a plain receive on `fd` would surely find nothing. Sets `submit.polled` if
+    /// epoll was polled. See [`Self::known_empty`].
+    pub(crate) fn is_known_empty(&mut self, fd: i32, polled: bool) -> bool {
+        if self.drive.driver.active {
             return false;
         }
         let Some(empty) = self.drive.registration(fd).map(|s| s.empty) else { return false };
@@ -122,9 +137,7 @@ impl Ctx {
             self.poll_aside();
         }
         self.submit.polled = true;
-        let Some(s) = self.drive.registration(fd) else { return false };
-        req.call.set_seen(s.seen);
-        s.empty
+        self.drive.registration(fd).is_some_and(|s| s.empty)
     }
 
     /// Returns whether the request is the last of a batch and the wait that follows polls epoll.

@@ -26,10 +26,13 @@ fn awaits_data(req: &Req) -> bool {
 impl Ctx {
     /// Records a poll that was just armed; whether it waits for data is checked later.
     pub(crate) fn record_data_poll(&mut self, id: ReqId) {
-        let polls = &mut self.drive.transports.data_polls;
-        if polls.len() >= MOST {
+        let transports = &mut self.drive.transports;
+        let polls = &mut transports.data_polls;
+        // Few end between two passes.
+        if polls.len() >= MOST && transports.data_polls_pass != transports.passes {
             let slab = &self.reqs.slab;
             polls.retain(|&id| slab.get(id).is_some_and(awaits_data));
+            transports.data_polls_pass = transports.passes;
         }
         if polls.len() < MOST {
             polls.push(id);

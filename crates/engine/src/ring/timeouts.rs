@@ -37,9 +37,10 @@ impl Ctx {
         }
         let (mut addrs, mut n) = ([addr; BATCH], 1);
         let more = self.submit.left.min(BATCH as u32 - 1);
-        self.mem.sq_peek(more, IORING_OP_TIMEOUT, |addr| {
+        self.mem.sq_peek(more, IORING_OP_TIMEOUT, |[_, _, addr, _]| {
             addrs[n] = addr;
             n += 1;
+            true
         });
         if let Some(reading) = self.reqs.timeouts.specs.begin() {
             let n = self.unlocked(|| reading.read(&addrs[..n]));

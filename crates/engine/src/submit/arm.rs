@@ -118,7 +118,18 @@ impl Ctx {
             self.take_route(Route::Worker, req);
             return false;
         }
-        let mut outcome = self.issue_again(&mut req);
+        let outcome = self.issue_again(&mut req);
+        self.after_reissue(id, req, outcome, events)
+    }
+
+    /// Handles the outcome of a further attempt. True if it found nothing after all.
+    pub(super) fn after_reissue(
+        &mut self,
+        id: ReqId,
+        mut req: ReqBox,
+        mut outcome: Outcome,
+        events: u32,
+    ) -> bool {
         let stays = req.phase.persistent_fd();
         if let Some(at) = stays {
             persistent::record_attempt(self.drive.registration(at), &req);
@@ -168,7 +179,7 @@ impl Ctx {
         }
     }
 
-    fn count_reissue(&self, req: &Req) {
+    pub(super) fn count_reissue(&self, req: &Req) {
         let stats = &self.stats.reissue;
         stats.reissued.add(1);
         stats.ready_at_arm.add(u64::from(self.drive.was_ready_at_arm(req)));
@@ -229,7 +240,9 @@ impl Ctx {
         let Some(s) = self.drive.registration(fd) else { return };
         s.on_event(seen);
         if let [only] = s.waiters[..] {
-            self.wake_registered(fd, only, seen, 0);
+            if !self.wake_plain(fd, only, seen) {
+                self.wake_registered(fd, only, seen, 0);
+            }
             return;
         }
         let mut waiters = s.waiters.clone();

@@ -1,14 +1,15 @@
 //! The fast path: an SQE of the simplest form that can end at once is completed straight from its
 //! copy and never becomes a request. Neither does one that a stream socket takes at once
-//! (`ops::fast_stream`), that only joins a batch of kernel aio (`submit::fast_direct`) or is
-//! delayed by a modelled device (`io::model`). Every other SQE (a link, a drain, a full CQ, a
+//! (`ops::fast_stream`), a poll of what is there (`ops::fast_poll`), or one that only joins a batch
+//! of kernel aio (`submit::fast_direct`) or is delayed by a modelled device (`io::model`). Every
+//! other SQE (a link, a drain, a full CQ, a
 //! failure) takes the slow path, which alone checks for errors.
 
 use crate::io::model;
 use crate::memory::cq::Cqe;
 use crate::memory::sqe::Sqe;
 use crate::ops::table::OPS;
-use crate::ops::{fast_stream, rw_cached};
+use crate::ops::{fast_poll, fast_recv, fast_stream, rw_cached};
 use crate::ring::ctx::Ctx;
 
 use softring_uapi::*;
@@ -41,11 +42,29 @@ impl Ctx {
         };
         let Some(res) = res else {
             return direct && self.queue_direct(sqe)
-                || fast_stream::is_for(sqe.opcode) && self.queue_stream(sqe);
+                || fast_stream::is_for(sqe.opcode) && self.queue_stream(sqe)
+                || fast_poll::is_for(sqe.opcode) && self.submit_poll(sqe)
+                || fast_recv::is_for(sqe.opcode) && self.submit_recv(sqe);
         };
         self.trace_inline(&OPS, sqe, res);
         self.post(Cqe { user_data: sqe.user_data, res, ..Cqe::default() });
         true
+    }
+
+    /// Completes a POLL_ADD whose events are there. If they are not, `submit.absent` says so.
+    #[inline(never)]
+    fn submit_poll(&mut self, sqe: &Sqe) -> bool {
+        let Some(res) = fast_poll::fast(self, sqe) else { return false };
+        self.trace_inline(&OPS, sqe, res);
+        self.post(Cqe { user_data: sqe.user_data, res, ..Cqe::default() });
+        true
+    }
+
+    /// Finds out whether a RECV is to wait; `submit.absent` says so.
+    #[inline(never)]
+    fn submit_recv(&mut self, sqe: &Sqe) -> bool {
+        fast_recv::find_nothing(self, sqe);
+        false
     }
 
     /// Returns whether there is no queue that an SQE would have to join. Only an SQE that takes the

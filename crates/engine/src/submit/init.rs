@@ -34,6 +34,7 @@ impl Ctx {
         self.trace.begin_submission();
         self.submit.stamp.set(0);
         (self.submit.polled, self.submit.tried) = (false, None);
+        self.submit.asked.clear();
         // Code that ran since the last batch may have set these.
         (self.submit.direct, self.submit.model) = (None, Found::default());
         self.reqs.timeouts.specs.clear();
@@ -66,7 +67,7 @@ impl Ctx {
             } else if let Some(mut req) = place.take_if(|_| self.reqs.slab.has_room()) {
                 req.reset();
                 let stop = self.submit_sqe(req).is_err();
-                self.submit.tried = None;
+                (self.submit.tried, self.submit.absent) = (None, false);
                 done = n - self.submit.left;
                 open = self.fast_path_open();
                 if stop && self.setup.flags & IORING_SETUP_SUBMIT_ALL == 0 {
@@ -74,6 +75,7 @@ impl Ctx {
                 }
             } else {
                 self.mem.sq_unfetch();
+                self.submit.absent = false;
                 (done, room) = (done - 1, false);
                 break;
             }
@@ -109,6 +111,12 @@ impl Ctx {
 
     /// Submits one SQE. Returns the error of a failed init, whose CQE is on its way.
     fn submit_sqe(&mut self, mut req: ReqBox) -> Result<()> {
+        if self.submit.absent {
+            match self.arm_absent(req) {
+                Some(back) => req = back,
+                None => return Ok(()),
+            }
+        }
         self.reqs.nr_reqs += 1;
         req.trace = self.trace_submit(&OPS, req.call.sqe());
         self.faults_begin(&mut req);

@@ -4,6 +4,7 @@ pub(crate) mod arm;
 pub(crate) mod batch;
 pub(crate) mod fast;
 pub(crate) mod fast_direct;
+mod fast_wake;
 mod faults;
 pub(crate) mod glue;
 pub(crate) mod init;

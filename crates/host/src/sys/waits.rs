@@ -33,6 +33,27 @@ pub fn poll_now(fd: i32, events: i16) -> i16 {
     p.revents
 }
 
+/// Makes an entry that asks for `events` of `fd`.
+pub const fn asks(fd: i32, events: i16) -> PollEntry {
+    poll_entry(fd, events)
+}
+
+/// Calls `poll(2)` on all entries at once, without waiting; false if it failed.
+pub fn poll_all_now(entries: &mut [PollEntry]) -> bool {
+    let (at, n) = (entries.as_mut_ptr().expose_provenance(), entries.len());
+    let now = [0u64; 2];
+    let now = now.as_ptr().expose_provenance();
+    // SAFETY: the entries are the caller's; the time is only read.
+    unsafe {
+        match sys!(__NR_poll, at, n, 0) {
+            refused if refused == Errno::ENOSYS.res() as isize => {
+                sys!(__NR_ppoll, at, n, now, 0, 8) >= 0
+            }
+            done => done >= 0,
+        }
+    }
+}
+
 /// Calls `ppoll(2)` on up to 8 descriptors until one can be read; returns true if the time ran out.
 pub fn poll_in(fds: &[i32], time: Duration) -> bool {
     let mut set = [const { poll_entry(-1, POLLIN) }; 8];
