@@ -2,8 +2,9 @@
 # Counts user-space instructions per operation, the program's own included, by valgrind's callgrind:
 # they show a change of a per cent where time is too noisy. The difference of two runs of different
 # lengths counts, so starting costs nothing. The least of three pairs counts, because a disturbance
-# only adds instructions. The last two rows are a call that is not softring's, by an instruction of
-# the program's that takes any number: not patched, and patched.
+# only adds instructions. The rows with -patched are those of a patched program, in which every
+# close is reported, so that numbers stay registered. The last two rows are a call that is not
+# softring's, by an instruction of the program's that takes any number: not patched, and patched.
 set -eu
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -35,7 +36,10 @@ head -c 65536 /dev/zero >"$SCRATCH/data"
 # once LIBRARY WHAT COUNT  prints the instructions of one such run.
 once() {
     local n what=$2 intercept=${INTERCEPT:-none}
-    [ "$what" != patched ] || what=other intercept='patch'
+    case $what in
+        patched) what=other intercept='patch' ;;
+        *-patched) what=${what%-patched} intercept='patch' ;;
+    esac
     SOFTRING_ENGINE=user SOFTRING_QUIET=1 SOFTRING_INTERCEPT=$intercept \
         LD_PRELOAD=$(realpath "$1") \
         valgrind --tool=callgrind --smc-check=all-non-file --callgrind-out-file=/dev/null \
@@ -53,9 +57,10 @@ count() {
     done | sort -n | head -n 1
 }
 
-for what in nop nops read reads direct directs echo poll ring first other patched; do
+for what in nop nops read reads direct echo poll echo-patched poll-patched \
+    ring other patched; do
     first=''
-    printf '%-8s' $what
+    printf '%-12s' $what
     for library in "${LIBRARIES[@]}"; do
         n=$(count "$library" $what)
         printf ' %12d' "$n"

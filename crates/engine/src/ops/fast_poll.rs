@@ -10,6 +10,7 @@ use crate::memory::sqe::Sqe;
 use crate::ops::fast_recv;
 use crate::ops::poll::{ONE_EDGE, UNMASK};
 use crate::ops::table::OPS;
+use crate::ring::batch::SubmitState;
 use crate::ring::ctx::Ctx;
 use crate::ring::req_box::ReqBox;
 use crate::ring::request::{FileRef, Finding, OpState, Phase, Poll, Req, ReqFlags};
@@ -25,6 +26,13 @@ const PLAIN: u32 = EPOLLIN | EPOLLOUT;
 #[inline(always)]
 pub(crate) const fn is_for(opcode: u8) -> bool {
     opcode == IORING_OP_POLL_ADD
+}
+
+/// Returns whether a POLL_ADD may be one of several, or wait without the steps of other requests.
+/// If not, and it waits, as most do, the fast path would ask for nothing.
+#[inline(always)]
+pub(crate) fn pays(submit: &SubmitState) -> bool {
+    submit.left > 0 || closes_all_reported() || submit.asked.any()
 }
 
 /// Returns the events of a plain SQE, from its first words: a single poll, of nothing but events.

@@ -14,7 +14,6 @@ use crate::ring::request::{
 };
 use softring_host::calls::sockets;
 use softring_host::fd::is_hidden;
-use softring_host::fd::numbers::closes_all_reported;
 use softring_host::sys::POLLIN;
 use softring_host::user::in_user;
 use softring_uapi::{IORING_CQE_F_SOCK_NONEMPTY, IORING_OP_RECV, io_uring_sqe};
@@ -49,11 +48,13 @@ pub(crate) fn waits_plainly(req: &Req) -> bool {
         && matches!(req.call.state, OpState::Net(Net { msg: None, .. }))
 }
 
-/// Checks a RECV. Sets `submit.absent` if it is plain and surely finds nothing: it is to wait.
+/// Checks a RECV, where every close is reported. Sets `submit.absent` if it is plain and surely
+/// finds nothing: it is to wait.
+#[inline(never)]
 pub(crate) fn find_nothing(ctx: &mut Ctx, sqe: &Sqe) {
     let (fd, valid) = (sqe.fd, sqe.off == 0 && sqe.file_index == 0 && sqe.len.cast_signed() > 0);
     let plain = asks_plainly(sqe) && valid && in_user(sqe.addr, u64::from(sqe.len)).is_ok();
-    let set = ctx.drive.transports.poll.as_ref().filter(|_| plain && closes_all_reported());
+    let set = ctx.drive.transports.poll.as_ref().filter(|_| plain);
     if set.is_some_and(|set| set.waits_for(fd, ROW.poll_events()))
         && !ctx.trace.on
         && !ctx.issue.is_elsewhere()

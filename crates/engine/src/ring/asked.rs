@@ -33,6 +33,12 @@ impl Asked {
         self.next = u32::MAX;
     }
 
+    /// Returns whether there may be an answer for the next SQE.
+    #[inline(always)]
+    pub(crate) fn any(&self) -> bool {
+        self.next != u32::MAX
+    }
+
     /// Returns which events are ready by an earlier poll(2), for the SQE behind which `left` are.
     #[inline]
     pub(crate) fn answer(&mut self, left: u32, fd: i32, events: u32) -> Option<u32> {

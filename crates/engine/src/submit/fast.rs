@@ -12,6 +12,7 @@ use crate::ops::table::OPS;
 use crate::ops::{fast_poll, fast_recv, fast_stream, rw_cached};
 use crate::ring::ctx::Ctx;
 
+use softring_host::fd::numbers::closes_all_reported;
 use softring_uapi::*;
 
 impl Ctx {
@@ -43,7 +44,9 @@ impl Ctx {
         let Some(res) = res else {
             return direct && self.queue_direct(sqe)
                 || fast_stream::is_for(sqe.opcode) && self.queue_stream(sqe)
-                || fast_poll::is_for(sqe.opcode) && self.submit_poll(sqe)
+                || fast_poll::is_for(sqe.opcode)
+                    && fast_poll::pays(&self.submit)
+                    && self.submit_poll(sqe)
                 || fast_recv::is_for(sqe.opcode) && self.submit_recv(sqe);
         };
         self.trace_inline(&OPS, sqe, res);
@@ -61,9 +64,11 @@ impl Ctx {
     }
 
     /// Finds out whether a RECV is to wait; `submit.absent` says so.
-    #[inline(never)]
+    #[inline]
     fn submit_recv(&mut self, sqe: &Sqe) -> bool {
-        fast_recv::find_nothing(self, sqe);
+        if closes_all_reported() {
+            fast_recv::find_nothing(self, sqe);
+        }
         false
     }
 
