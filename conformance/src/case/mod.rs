@@ -213,6 +213,7 @@ families![
     net_left,
     net_msg,
     net_multi,
+    net_order,
     net_polled,
     net_zc,
     net_bundle,

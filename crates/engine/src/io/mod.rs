@@ -23,6 +23,7 @@ pub(crate) mod kinds;
 pub(crate) mod marks;
 pub mod model;
 pub(crate) mod of_process;
+pub(crate) mod peers;
 pub(crate) mod persistent;
 pub(crate) mod poll;
 pub mod poll_queues;
@@ -171,6 +172,11 @@ impl Transports {
     /// fill `buf` there may be more.
     pub(crate) fn ready_events(&self, buf: &mut [epoll_event; BATCH]) -> usize {
         poll::wait(self.epoll_fd().unwrap_or(-1), buf, Some(0), None).unwrap_or(0)
+    }
+
+    /// Returns what changes when events are taken from the poll set.
+    pub(crate) fn events_state(&self) -> (u32, usize) {
+        (self.passes, self.stash.len())
     }
 
     /// Returns the list that tests use in place of epoll, if any; files are then tokens.

@@ -170,6 +170,10 @@ pub(crate) struct Registration {
     events: u32,
     /// Events last reported; before the first event, those that may be there.
     pub(crate) seen: u32,
+    /// Count of registrations for data when it became one; 0: it is none.
+    pub(super) for_data: u64,
+    /// The poll after which a batch sent something to it ([`super::peers`]).
+    pub(super) filled: u64,
     /// Flag, set if a receive would find nothing, unless an event comes.
     pub(crate) empty: bool,
     pub(crate) trust: Trust,
@@ -309,8 +313,9 @@ impl PollSet {
         if at >= self.registrations.len() {
             self.registrations.resize_with(at + 1, Registration::default);
         }
+        let for_data = if events & IN != 0 { self.peers.next_registration() } else { 0 };
         self.registrations[at] =
-            Registration { events, seen: events & IN, ..Registration::default() };
+            Registration { events, seen: events & IN, for_data, ..Registration::default() };
         Ok(true)
     }
 
@@ -338,6 +343,9 @@ impl PollSet {
         }
         self.ctl(epoll::EPOLL_CTL_MOD, fd, all, data(fd))?;
         self.registrations[fd as usize].events = all;
+        if known & IN == 0 && all & IN != 0 {
+            self.registrations[fd as usize].for_data = self.peers.next_registration();
+        }
         Ok(())
     }
 

@@ -21,6 +21,7 @@ use alloc::vec::Vec;
 use softring_host::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::epoll::Instance;
+use crate::io::peers::Peers;
 use crate::io::persistent::Registration;
 use crate::io::token::ReqId;
 use softring_host::calls::epoll;
@@ -100,6 +101,7 @@ pub(crate) struct PollSet {
     pub(super) armed: u32,
     /// Registrations by number.
     pub(super) registrations: Vec<Registration>,
+    pub(crate) peers: Peers,
     /// Flag, set if a request began to wait on a registration since the last check.
     pub(super) unchecked: bool,
     /// One-shots by number; those from [`ONE_SHOTS_MAX`] on are only a request's own.
@@ -134,13 +136,14 @@ impl PollSet {
         let (registrations, one_shots) = (Vec::new(), Vec::new());
         let (armed, unchecked, compares) = (0, false, true);
         let (aio, clock) = (None, None);
-        let events = None;
+        let (peers, events) = (Peers::default(), None);
         PollSet {
             instance,
             aio,
             clock,
             armed,
             registrations,
+            peers,
             unchecked,
             one_shots,
             compares,

@@ -55,6 +55,19 @@ fn peer_goes_on(fd: i32) -> bool {
     })
 }
 
+/// Returns whether all that was sent has left a stream socket, as far as may be asked.
+pub(crate) fn has_sent_all(fd: i32) -> bool {
+    match Socket::remembered(fd) {
+        Some(Socket::UnixStream) => true,
+        Some(Socket::Tcp) if sockets::options_are_spared() => {
+            // The last word's lower half is `tcpi_notsent_bytes`.
+            let info = sys::socket_option::<[u64; 19]>(fd, IPPROTO_TCP as u32, TCP_INFO);
+            info.is_ok_and(|info| info[18] as u32 == 0)
+        }
+        _ => false,
+    }
+}
+
 /// A socket's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Socket {

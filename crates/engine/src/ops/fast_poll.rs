@@ -4,6 +4,7 @@
 //! requests (`submit::fast_wake` ends it). One poll(2) asks for all POLL_ADDs that follow each
 //! other in a batch (`ring::asked`).
 
+use crate::io::peers::Polled;
 use crate::io::persistent::STICKY;
 use crate::io::poll::EVENTS;
 use crate::memory::sqe::Sqe;
@@ -61,7 +62,7 @@ pub(crate) fn fast(ctx: &mut Ctx, sqe: &Sqe) -> Option<i32> {
         return None;
     }
     sets::share(fd);
-    ctx.submit.polled = false;
+    ctx.submit.polled = Polled::No;
     let left = ctx.submit.left;
     let revents = match ctx.submit.asked.answer(left, fd, events) {
         Some(revents) => revents,

@@ -2,6 +2,7 @@
 //! (`io::persistent`), and known to have nothing, begins to wait without the steps of other
 //! requests. `submit::fast_wake` ends it.
 
+use crate::io::peers::Polled;
 use crate::io::socket::{MSG_DONTWAIT, MSG_NOSIGNAL, Socket};
 use crate::memory::sqe::Sqe;
 use crate::ops::net;
@@ -95,7 +96,7 @@ impl Ctx {
         let fd = req.call.sqe().fd;
         let transports = &mut self.drive.transports;
         let Some(set) = &mut transports.poll else { return };
-        let news = set.registration(fd).filter(|_| self.submit.polled);
+        let news = set.registration(fd).filter(|_| self.submit.polled == Polled::Yes);
         let seen = news.map_or(0, |s| s.seen);
         req.row = ROW;
         req.flags |= WAITS;

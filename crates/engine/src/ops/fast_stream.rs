@@ -4,6 +4,7 @@
 //! is told once, and what is sent is sent. A RECV is none of these: its CQE tells whether there is
 //! more.
 
+use crate::io::peers::Polled;
 use crate::io::socket::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_WAITALL, Socket};
 use crate::memory::cq::Cqe;
 use crate::memory::sqe::Sqe;
@@ -50,7 +51,7 @@ impl Ctx {
         if !is_stream(sqe.fd) || !is_plain(sqe) || !self.has_plain_streams() {
             return false;
         }
-        self.submit.polled = false;
+        let polled = self.polled_before_sending(sqe);
         let (from, len) = (ReadPtr(sqe.addr), sqe.len as usize);
         let answer = self.unlocked(|| match sqe.opcode {
             IORING_OP_READ => sockets::receive(sqe.fd, sqe.addr(), len, MSG_DONTWAIT),
@@ -68,10 +69,30 @@ impl Ctx {
         if sqe.opcode == IORING_OP_READ && res > 0 && !self.drive.transports.data_polls.is_empty() {
             self.report_taken(sqe.fd);
         }
+        if polled != Polled::No
+            && let Some(set) = &mut self.drive.transports.poll
+        {
+            self.submit.polled = set.sent(sqe.fd, polled);
+        }
         self.stats.reissue.at_once.add(1);
         self.count_bytes(&OPS[usize::from(sqe.opcode)], res);
         self.post(Cqe { user_data: sqe.user_data, res, ..Cqe::default() });
         true
+    }
+
+    /// Returns what the batch has done since epoll was polled, if the request sends; what follows
+    /// is to record what it does itself. Polls epoll if the next poll is to show the peer.
+    #[inline]
+    fn polled_before_sending(&mut self, sqe: &Sqe) -> Polled {
+        let polled = core::mem::take(&mut self.submit.polled);
+        if polled != Polled::Yes || sqe.opcode == IORING_OP_READ {
+            return Polled::No;
+        }
+        let set = self.drive.transports.poll.as_ref();
+        if self.submit.left > 0 && set.is_some_and(|set| set.peers.wants_poll(sqe.fd)) {
+            self.poll_in_batch(polled);
+        }
+        Polled::Yes
     }
 
     /// Returns the outcome of the fast path's attempt at the request, if it made one that counts:

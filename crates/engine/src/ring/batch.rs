@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 
 use crate::io::model::Found;
+use crate::io::peers::Polled;
 use crate::io::token::ReqId;
 use crate::ring::asked::Asked;
 use crate::ring::phase::Timer;
@@ -23,8 +24,8 @@ pub(crate) struct SubmitState {
     pub(crate) left: u32,
     /// CQEs that the caller of this batch waits for.
     pub(crate) waits: u32,
-    /// Flag, true if epoll was polled and nothing was attempted since.
-    pub(crate) polled: bool,
+    /// Record of what was done since epoll was polled.
+    pub(crate) polled: Polled,
     /// The answer to the fast path's attempt at the current SQE, if it did not end the SQE
     /// (`ops::fast_stream`).
     pub(crate) tried: Option<Result<usize>>,

@@ -3,6 +3,7 @@
 
 use crate::io::Transports;
 use crate::io::clock::CLOCK_DATA;
+use crate::io::peers::Polled;
 use crate::io::persistent::{self, IN, Registration, STICKY, Trust};
 use crate::io::poll::{self, AIO_DATA, BATCH, PollSet};
 use crate::io::socket::{self, MSG_DONTWAIT, MSG_NOSIGNAL, Socket};
@@ -11,6 +12,7 @@ use crate::ring::ctx::{Ctx, Driving};
 use crate::ring::opdef;
 use crate::ring::request::{FileRef, Finding, Phase, Poll, Req, ReqFlags};
 use crate::ring::turn::{Drives, Turn};
+use alloc::vec::Vec;
 use softring_host::sys::nr::{EPOLLERR, EPOLLHUP, EPOLLONESHOT};
 use softring_uapi::epoll_event;
 use softring_uapi::errno::Errno;
@@ -105,14 +107,14 @@ impl Ctx {
     }
 
     /// Returns whether a receive would surely find nothing. If not, stores epoll's events in the
-    /// request. `polled`: epoll was polled, and nothing was attempted since.
-    pub(crate) fn known_empty(&mut self, req: &mut Req, polled: bool) -> bool {
+    /// request. `polled`: what was done since epoll was polled.
+    pub(crate) fn known_empty(&mut self, req: &mut Req, polled: Polled) -> bool {
         let FileRef::Plain(fd) = req.call.file else { return false };
         if !receives(req) || req.flags.contains(ReqFlags::NOWAIT) {
             return false;
         }
         let empty = self.is_known_empty(fd, polled);
-        if self.submit.polled
+        if self.submit.polled == Polled::Yes
             && let Some(s) = self.drive.registration(fd)
         {
             req.call.set_seen(s.seen);
@@ -122,7 +124,7 @@ impl Ctx {
 
     /// Returns whether a plain receive on `fd` would surely find nothing. Sets `submit.polled` if
     /// epoll was polled. See [`Self::known_empty`].
-    pub(crate) fn is_known_empty(&mut self, fd: i32, polled: bool) -> bool {
+    pub(crate) fn is_known_empty(&mut self, fd: i32, polled: Polled) -> bool {
         if self.drive.driver.active {
             return false;
         }
@@ -130,13 +132,13 @@ impl Ctx {
         if !self.drive.trusts(fd) {
             return false;
         }
-        if !polled {
+        if polled != Polled::Yes || self.drive.may_be_filled(fd) {
             if empty && self.wait_will_poll() {
                 return true;
             }
-            self.poll_aside();
+            self.poll_in_batch(polled);
         }
-        self.submit.polled = true;
+        self.submit.polled = Polled::Yes;
         self.drive.registration(fd).is_some_and(|s| s.empty)
     }
 
@@ -191,6 +193,22 @@ impl Ctx {
             if n < BATCH {
                 return;
             }
+        }
+    }
+
+    /// Does the same in a batch, and learns from the events whose peers were sent to. `polled`:
+    /// what was done since epoll was polled.
+    pub(crate) fn poll_in_batch(&mut self, polled: Polled) {
+        let before = self.drive.transports.events_state();
+        self.poll_aside();
+        let transports = &mut self.drive.transports;
+        let after = transports.events_state();
+        let new = transports.stash.range(before.1.min(after.1)..);
+        let numbers: Vec<i32> = new.filter_map(|ev| persistent::number(ev.data)).collect();
+        // Events that were merged into older ones are not among these.
+        let polled = if transports.multishot_polls > 0 { Polled::No } else { polled };
+        if let Some(set) = &mut transports.poll {
+            set.polled(polled, &numbers, (before, after));
         }
     }
 
@@ -251,6 +269,12 @@ impl Ctx {
 }
 
 impl Driving {
+    /// Returns whether the batch may have sent something to `fd` since epoll was polled.
+    fn may_be_filled(&mut self, fd: i32) -> bool {
+        let Some(set) = &mut self.transports.poll else { return true };
+        set.may_be_filled(fd)
+    }
+
     pub(crate) fn registration(&mut self, fd: i32) -> Option<&mut Registration> {
         self.transports.poll.as_mut()?.registration(fd)
     }

@@ -2,6 +2,7 @@
 //! `io_submit_sqe`, `io_init_req`.
 
 use crate::io::model::Found;
+use crate::io::peers::Polled;
 use crate::io::token::ReqId;
 use crate::ops::table::{OPS, stands_for_unknown};
 use crate::resources::filters::DATA;
@@ -33,7 +34,7 @@ impl Ctx {
         let (mut due, mut timed) = (self.samples_begin(), Timed::default());
         self.trace.begin_submission();
         self.submit.stamp.set(0);
-        (self.submit.polled, self.submit.tried) = (false, None);
+        (self.submit.polled, self.submit.tried) = (Polled::No, None);
         self.submit.asked.clear();
         // Code that ran since the last batch may have set these.
         (self.submit.direct, self.submit.model) = (None, Found::default());
