@@ -28,6 +28,46 @@ pub fn ppoll(fds: &[RawFd], ms: i32) -> i32 {
     unsafe { libc::ppoll(list.as_mut_ptr(), n, &raw const time, core::ptr::null()) }
 }
 
+/// Calls `poll(2)` or `ppoll(2)` with an array of `n` entries at any address; returns the result,
+/// or `-errno`. `mask`: signals that are blocked meanwhile; none: those that are, by poll(2).
+pub fn poll_at(at: usize, n: usize, ms: i32, mask: Option<u64>) -> i32 {
+    let array = core::ptr::with_exposed_provenance_mut(at);
+    let time = libc::timespec { tv_sec: 0, tv_nsec: i64::from(ms) * 1_000_000 };
+    // SAFETY: the kernel says if the array is bad; a zeroed set is valid, and its first word is the
+    // kernel's.
+    let found = unsafe {
+        let mut set: libc::sigset_t = core::mem::zeroed();
+        (&raw mut set).cast::<u64>().write_unaligned(mask.unwrap_or_default());
+        match mask {
+            Some(_) => libc::ppoll(array, n as u64, &raw const time, &raw const set),
+            None => libc::poll(array, n as u64, ms),
+        }
+    };
+    if found < 0 { -crate::entry::errno() } else { found }
+}
+
+/// Does the same with these files and events, and returns what each has. The array held other
+/// answers before.
+pub fn poll_each(files: &[(RawFd, i16)], ms: i32, mask: Option<u64>) -> (i32, Vec<i16>) {
+    let entry = |&(fd, events)| libc::pollfd { fd, events, revents: 0x7ff };
+    let mut list: Vec<_> = files.iter().map(entry).collect();
+    let found = poll_at(list.as_mut_ptr().expose_provenance(), list.len(), ms, mask);
+    (found, list.iter().map(|e| e.revents).collect())
+}
+
+/// Makes an array of one entry at `at`, of mapped memory.
+pub fn put_entry(at: usize, fd: RawFd, events: i16) {
+    let entry = core::ptr::with_exposed_provenance_mut::<libc::pollfd>(at);
+    // SAFETY: the memory is the caller's, who uses it for this.
+    unsafe { entry.write_unaligned(libc::pollfd { fd, events, revents: 0x7ff }) };
+}
+
+/// Lets nobody write to the page at `at`.
+pub fn protect(at: usize) {
+    // SAFETY: the page is the caller's own, who does not write to it any more.
+    unsafe { libc::mprotect(core::ptr::with_exposed_provenance_mut(at), 4096, libc::PROT_READ) };
+}
+
 /// Calls `select(2)` for input; returns the number of ready fds, or -1.
 pub fn select(fd: RawFd, ms: i32) -> i32 {
     let mut time =

@@ -229,6 +229,7 @@ families![
     poll_ring,
     pollers,
     cancelled,
+    poll_arrays,
     poll_numbers,
     fd_reuse,
     kinds,

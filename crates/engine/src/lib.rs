@@ -46,7 +46,7 @@ pub mod fds {
         after_dup, after_setfl, before_close, before_close_range, before_plain_close, mmap_offset,
         sweep,
     };
-    pub use crate::ring::table::{find, is_last, move_away, ring, surely_no_ring};
+    pub use crate::ring::table::{find, is_last, left_ready, move_away, ring, surely_no_ring};
 }
 
 pub use drive::{sqpoll::set_idle_sleeps, task_work, taskrun::flag_ready_rings};

@@ -23,6 +23,9 @@ pub(crate) fn leave<'r>(ring: &'r Arc<Ring>, mut ctx: Guard<'r>) {
             return;
         }
     }
+    if ring.polled_ever.load(Relaxed) {
+        ring.regular.left_ready.store(ctx.mem.cq_ready() > 0, Relaxed);
+    }
     let holds = ctx.holds_anything() || softring_host::fd::dup_cache::any();
     if ctx.in_flight() && ctx.pass_role() {
         return leave_behind(ring, ctx, holds);

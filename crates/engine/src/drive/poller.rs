@@ -115,6 +115,23 @@ impl Poller {
         driven.or_else(|| super::stand_in::poll_fd(fd).map(Source::StandIn))
     }
 
+    /// Returns whether ring `fd` has completions, where the calling thread could drive it. It
+    /// counts as a poll of the thread's.
+    pub fn finds_ready(&self, fd: i32) -> bool {
+        let Some(ring) = find(fd) else { return false };
+        if self.call.holds_locks() || ring.sq.get().is_some() || ring.is_inherited() {
+            return false;
+        }
+        let Some(ctx) = ring.lock_soon() else { return false };
+        // A thread that has left an earlier sleep by a jump drives, and is to end that.
+        let usual = !ctx.setup.polls() && ctx.drive.driver.thread != sys::thread();
+        let ready = usual && ctx.mem.cq_ready() > 0 && !ring.dead.load(Relaxed);
+        if ready {
+            ring.mark_polled();
+        }
+        ready
+    }
+
     /// Does the same as [`add`](Self::add) for a ring in an epoll set that asks for the events
     /// `asked`; none if the calling thread cannot drive it. The ring is [`Source::Ready`] only with
     /// news since `last`.

@@ -11,4 +11,6 @@ pub(crate) struct Regular {
     pub(crate) tid: AtomicI32,
     /// The thread's processor time when the reactor last checked, in ns.
     pub(crate) ran: AtomicU64,
+    /// Flag, true if a thread has left the ring with completions, and threads poll it: a hint.
+    pub(crate) left_ready: AtomicBool,
 }

@@ -274,6 +274,14 @@ pub(crate) fn nth(i: usize) -> Option<Arc<Ring>> {
     table.rings.get(i).map(|r| r.2.clone())
 }
 
+/// Returns whether one of the first few rings is likely to have completions, as a thread has left
+/// it so. For a signal handler, too.
+pub fn left_ready() -> bool {
+    /// Rings that are looked at.
+    const FEW: usize = 4;
+    read().rings.iter().take(FEW).any(|r| r.2.regular.left_ready.load(Relaxed))
+}
+
 fn has(fd: i32) -> bool {
     read().rings.iter().any(|r| r.0 == fd)
 }

@@ -15,6 +15,7 @@ pub mod mask;
 pub mod mmap;
 mod older;
 pub mod poll;
+mod poll_ready;
 pub mod rights;
 pub mod select;
 mod shell;

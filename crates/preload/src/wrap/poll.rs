@@ -15,6 +15,7 @@
 
 use super::cancel::cancelled_here;
 use super::internal;
+use super::poll_ready::{self, First};
 use super::sleep::awake;
 use super::wait::{self, Limit};
 use crate::gate::watched;
@@ -29,15 +30,15 @@ use softring_uapi::errno::{Errno, Result};
 
 /// Entries that most programs poll at most. More are kept in a mapping, since a signal handler may
 /// not call malloc.
-const FEW: usize = 32;
+pub(super) const FEW: usize = 32;
 /// A number for which poll(2) answers POLLNVAL; it ignores negative ones.
 const NEVER_OPEN: c_int = c_int::MAX;
 /// Mark in the copy for a ring that is readable already.
 const READY: c_int = c_int::MIN;
 const ENTRY: usize = size_of::<pollfd>();
 /// Events of a ring (`io_uring_poll`).
-const READABLE: c_short = POLLIN | POLLRDNORM;
-const WRITABLE: c_short = POLLOUT | POLLWRNORM;
+pub(super) const READABLE: c_short = POLLIN | POLLRDNORM;
+pub(super) const WRITABLE: c_short = POLLOUT | POLLWRNORM;
 
 /// `poll(2)`: wait for some event on a file descriptor.
 #[unsafe(no_mangle)]
@@ -157,10 +158,10 @@ fn holds(size: usize, n: nfds_t) -> bool {
 /// The entries of a call of the program's. Its array was readable when the call began, and need not
 /// be aligned.
 #[derive(Clone, Copy)]
-struct Theirs(*mut pollfd);
+pub(super) struct Theirs(pub(super) *mut pollfd);
 
 impl Theirs {
-    fn entry(self, i: usize) -> pollfd {
+    pub(super) fn entry(self, i: usize) -> pollfd {
         // SAFETY: readable a moment ago, as `through` has found; it is the program's own doing if
         // it takes the memory away, or reads another entry than it has.
         unsafe { self.0.wrapping_add(i).read_unaligned() }
@@ -207,8 +208,13 @@ fn through(
         return call();
     }
     let at = theirs.0.expose_provenance() as u64;
+    let polled = match poll_ready::poll(theirs, n as usize, &limit, cancelled) {
+        First::Answer(ret) => return ret,
+        First::Checked => true,
+        First::Unmade => false,
+    };
     // Writable memory is readable: one check will do.
-    let writable = user::check_writable(at, bytes).is_ok();
+    let writable = polled || user::check_writable(at, bytes).is_ok();
     let readable = writable || user::check_readable(at, bytes).is_ok();
     if readable {
         for set in (0..n as usize).map(|i| theirs.entry(i).fd) {
@@ -238,7 +244,8 @@ fn through(
     // SAFETY: `ours` holds so many entries, and all-zero ones are valid.
     let entries = unsafe { core::slice::from_raw_parts_mut(ours, n as usize + MOST) };
     let ret = sleep_and_drive(theirs, entries, limit, cancelled);
-    if ret >= 0 {
+    // A call that fails has found nothing: no answer of the first poll is to stay.
+    if ret >= 0 || polled {
         // SAFETY: the array was writable when the call began.
         unsafe { theirs.give_back(&entries[..n as usize]) };
     }
