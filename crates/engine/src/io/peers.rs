@@ -30,7 +30,7 @@
 
 use alloc::vec::Vec;
 
-use super::persistent::Registration;
+use super::persistent::{Registration, Trust};
 use super::poll::PollSet;
 use crate::io::socket;
 use softring_host::fd::remembered::history;
@@ -43,7 +43,7 @@ const NONE: i32 = -1;
 
 /// Knowledge of the peer of one number.
 #[derive(Clone, Copy, Debug, Default)]
-struct Peer {
+pub(crate) struct Peer {
     /// The number's file ([`History::file`](softring_host::fd::history::History::file)).
     file: u16,
     tries: u8,
@@ -98,17 +98,16 @@ impl Peers {
         self.registered
     }
 
-    fn of(&self, fd: i32) -> Peer {
+    /// Returns what is known of the peer of `fd`.
+    pub(crate) fn of(&self, fd: i32) -> Peer {
         let known = usize::try_from(fd).ok().and_then(|at| self.known.get(at));
         let same = known.filter(|peer| file(fd) == Some(peer.file));
         same.copied().unwrap_or_default()
     }
 
-    /// Returns whether epoll is to be polled before a send to `fd`, so that the next poll may show
-    /// its peer.
-    pub(crate) fn wants_poll(&self, fd: i32) -> bool {
-        let peer = self.of(fd);
-        !self.sent.is_empty() && peer.polls < ENOUGH && peer.tries < MOST_TRIES
+    /// Returns whether epoll is to be polled before a send: the next poll may show the peer then.
+    pub(crate) fn wants_poll(&self, peer: &Peer) -> bool {
+        peer.polls < ENOUGH && peer.tries < MOST_TRIES && !self.sent.is_empty()
     }
 
     fn observe(&mut self, fd: i32, events: &[i32]) {
@@ -135,24 +134,22 @@ impl Peers {
 }
 
 impl PollSet {
-    /// Returns whether a receive from `fd` may find what a batch has sent since epoll was polled.
-    pub(crate) fn may_be_filled(&mut self, fd: i32) -> bool {
-        let (of, polls) = (self.peers.of, self.peers.polls);
-        !self.peers.sent.is_empty()
-            && self
-                .registration(fd)
-                .is_none_or(|s| s.filled == polls || !(1..=of).contains(&s.for_data))
+    /// Returns the registration of `fd`, if a receive there would find nothing that a batch has
+    /// sent since epoll was polled, and events tell of all else.
+    #[inline]
+    pub(crate) fn unfilled(&self, fd: i32) -> Option<&Registration> {
+        let s = self.registrations.get(usize::try_from(fd).ok()?)?;
+        let Peers { sent, of, polls, .. } = &self.peers;
+        let spared = s.filled != *polls && (1..=*of).contains(&s.for_data);
+        (s.trust == Trust::Yes && (spared || sent.is_empty())).then_some(s)
     }
 
-    /// Records that a batch has sent to `fd`; returns what it has done since it last polled epoll.
-    pub(crate) fn sent(&mut self, fd: i32, polled: Polled) -> Polled {
-        let peer = self.peers.of(fd);
-        match polled {
-            Polled::Yes if peer.polls >= ENOUGH => {}
-            Polled::Yes if self.peers.sent.is_empty() && peer.tries < MOST_TRIES => {
-                return Polled::Before(fd);
-            }
-            _ => return Polled::No,
+    /// Records that a batch has sent to `fd`, which has this peer; returns what it has done since
+    /// epoll was polled, if that was [`Polled::Yes`] before.
+    pub(crate) fn sent(&mut self, fd: i32, peer: Peer) -> Polled {
+        if peer.polls < ENOUGH {
+            let alone = self.peers.sent.is_empty() && peer.tries < MOST_TRIES;
+            return if alone { Polled::Before(fd) } else { Polled::No };
         }
         let first = self.peers.sent.is_empty();
         self.peers.of = if first { peer.of } else { self.peers.of.min(peer.of) };
@@ -232,15 +229,20 @@ mod tests {
         set.polled(polled, events, (at, at));
     }
 
+    fn sent(set: &mut PollSet, fd: i32) -> Polled {
+        set.sent(fd, set.peers.of(fd))
+    }
+
     fn learn(set: &mut PollSet, from: i32, events: &[i32]) {
         poll(set, Polled::No, &[]);
-        let polled = set.sent(from, Polled::Yes);
+        let polled = sent(set, from);
         assert_eq!(polled, Polled::Before(from));
         poll(set, polled, events);
     }
 
-    fn may_be_filled(set: &mut PollSet, of: [i32; 3]) -> [bool; 3] {
-        of.map(|fd| set.may_be_filled(fd))
+    fn may_be_filled(set: &mut PollSet, fd: i32) -> bool {
+        set.registration(fd).unwrap().trust = Trust::Yes;
+        set.unfilled(fd).is_none()
     }
 
     #[test]
@@ -250,20 +252,20 @@ mod tests {
         learn(&mut set, a, &to[..1]);
         learn(&mut set, a, &to[..1]);
         poll(&mut set, Polled::No, &[]);
-        assert_eq!(may_be_filled(&mut set, to), [false; 3]);
-        assert_eq!(set.sent(a, Polled::Yes), Polled::Yes);
-        assert_eq!(may_be_filled(&mut set, to), [true, false, false]);
-        assert!(set.peers.wants_poll(b));
-        assert_eq!(set.sent(b, Polled::Yes), Polled::No);
+        assert_eq!(to.map(|fd| may_be_filled(&mut set, fd)), [false; 3]);
+        assert_eq!(sent(&mut set, a), Polled::Yes);
+        assert_eq!(to.map(|fd| may_be_filled(&mut set, fd)), [true, false, false]);
+        assert!(set.peers.wants_poll(&set.peers.of(b)));
+        assert_eq!(sent(&mut set, b), Polled::No);
         poll(&mut set, Polled::No, &[]);
-        assert_eq!(may_be_filled(&mut set, to), [false; 3]);
+        assert_eq!(to.map(|fd| may_be_filled(&mut set, fd)), [false; 3]);
         learn(&mut set, b, &[]);
         learn(&mut set, b, &to[1..]);
         poll(&mut set, Polled::No, &[]);
-        assert_eq!(set.sent(b, Polled::Yes), Polled::Yes);
-        assert_eq!(may_be_filled(&mut set, to), [false; 3]);
+        assert_eq!(sent(&mut set, b), Polled::Yes);
+        assert_eq!(to.map(|fd| may_be_filled(&mut set, fd)), [false; 3]);
         softring_host::fd::forget_kind(a);
-        assert_eq!(set.sent(a, Polled::Yes), Polled::No);
+        assert_eq!(sent(&mut set, a), Polled::No);
     }
 
     #[test]
@@ -272,15 +274,15 @@ mod tests {
         let mut set = set_with(&[a], &to);
         for _ in 0..3 {
             poll(&mut set, Polled::No, &[]);
-            let polled = set.sent(a, Polled::Yes);
+            let polled = sent(&mut set, a);
             set.polled(polled, &to[..1], ((7, 7), (0, 0)));
         }
         for _ in 0..MOST_TRIES {
             learn(&mut set, a, &to);
         }
         poll(&mut set, Polled::No, &[]);
-        assert_eq!(set.sent(a, Polled::Yes), Polled::No);
-        assert!(!set.peers.wants_poll(a));
+        assert_eq!(sent(&mut set, a), Polled::No);
+        assert!(!set.peers.wants_poll(&set.peers.of(a)));
     }
 
     #[test]
@@ -292,11 +294,11 @@ mod tests {
         assert_eq!(set.begin(later, IN), Ok(true));
         poll(&mut set, Polled::No, &[]);
         for (events, filled) in [(&[later][..], true), (&to[..2], false)] {
-            assert_eq!(set.sent(a, Polled::Yes), Polled::Yes);
-            assert!(set.may_be_filled(later), "{events:?}");
+            assert_eq!(sent(&mut set, a), Polled::Yes);
+            assert!(may_be_filled(&mut set, later), "{events:?}");
             poll(&mut set, Polled::Yes, events);
-            assert_eq!(set.sent(a, Polled::Yes), Polled::Yes);
-            assert_eq!(set.may_be_filled(later), filled, "{events:?}");
+            assert_eq!(sent(&mut set, a), Polled::Yes);
+            assert_eq!(may_be_filled(&mut set, later), filled, "{events:?}");
         }
     }
 }

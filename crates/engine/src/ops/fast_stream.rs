@@ -4,7 +4,7 @@
 //! is told once, and what is sent is sent. A RECV is none of these: its CQE tells whether there is
 //! more.
 
-use crate::io::peers::Polled;
+use crate::io::peers::{Peer, Polled};
 use crate::io::socket::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_WAITALL, Socket};
 use crate::memory::cq::Cqe;
 use crate::memory::sqe::Sqe;
@@ -48,10 +48,10 @@ fn is_stream(fd: i32) -> bool {
 impl Ctx {
     /// Completes a request of a stream socket; false if it must take the slow path.
     pub(crate) fn queue_stream(&mut self, sqe: &Sqe) -> bool {
-        if !is_stream(sqe.fd) || !is_plain(sqe) || !self.has_plain_streams() {
+        if !is_stream(sqe.fd) || !is_plain(sqe) || !self.has_plain_streams(sqe.opcode) {
             return false;
         }
-        let polled = self.polled_before_sending(sqe);
+        let (polled, peer) = self.before_sending(sqe);
         let (from, len) = (ReadPtr(sqe.addr), sqe.len as usize);
         let answer = self.unlocked(|| match sqe.opcode {
             IORING_OP_READ => sockets::receive(sqe.fd, sqe.addr(), len, MSG_DONTWAIT),
@@ -69,10 +69,8 @@ impl Ctx {
         if sqe.opcode == IORING_OP_READ && res > 0 && !self.drive.transports.data_polls.is_empty() {
             self.report_taken(sqe.fd);
         }
-        if polled != Polled::No
-            && let Some(set) = &mut self.drive.transports.poll
-        {
-            self.submit.polled = set.sent(sqe.fd, polled);
+        if polled && let Some(set) = &mut self.drive.transports.poll {
+            self.submit.polled = set.sent(sqe.fd, peer);
         }
         self.stats.reissue.at_once.add(1);
         self.count_bytes(&OPS[usize::from(sqe.opcode)], res);
@@ -80,19 +78,22 @@ impl Ctx {
         true
     }
 
-    /// Returns what the batch has done since epoll was polled, if the request sends; what follows
-    /// is to record what it does itself. Polls epoll if the next poll is to show the peer.
+    /// Returns whether the request sends, and its batch has polled epoll and done nothing since
+    /// whose effect is not known; and what is known of the peer. The batch counts as having done
+    /// such a thing from here on. Polls epoll if the next poll is to show the peer.
     #[inline]
-    fn polled_before_sending(&mut self, sqe: &Sqe) -> Polled {
+    fn before_sending(&mut self, sqe: &Sqe) -> (bool, Peer) {
         let polled = core::mem::take(&mut self.submit.polled);
-        if polled != Polled::Yes || sqe.opcode == IORING_OP_READ {
-            return Polled::No;
-        }
         let set = self.drive.transports.poll.as_ref();
-        if self.submit.left > 0 && set.is_some_and(|set| set.peers.wants_poll(sqe.fd)) {
+        let Some(set) = set.filter(|_| polled == Polled::Yes && sqe.opcode != IORING_OP_READ)
+        else {
+            return (false, Peer::default());
+        };
+        let peer = set.peers.of(sqe.fd);
+        if self.submit.left > 0 && set.peers.wants_poll(&peer) {
             self.poll_in_batch(polled);
         }
-        Polled::Yes
+        (true, peer)
     }
 
     /// Returns the outcome of the fast path's attempt at the request, if it made one that counts:
@@ -114,11 +115,11 @@ impl Ctx {
     }
 
     /// Returns whether nobody would see that requests of streams are no requests: a trace, an
-    /// eventfd that tells who ends them, a thread that acts for another.
+    /// eventfd that tells who ends them (no worker ends a send), a thread that acts for another.
     #[inline]
-    fn has_plain_streams(&self) -> bool {
+    fn has_plain_streams(&self, opcode: u8) -> bool {
         !self.trace.on
-            && self.completion.eventfd.is_none()
+            && (opcode == IORING_OP_SEND || self.completion.eventfd.is_none())
             && self.resources.sq_creds.is_none()
             && !self.issue.is_elsewhere()
     }

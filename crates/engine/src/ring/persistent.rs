@@ -128,16 +128,20 @@ impl Ctx {
         if self.drive.driver.active {
             return false;
         }
+        if polled == Polled::Yes
+            && let Some(s) = self.drive.transports.poll.as_ref().and_then(|set| set.unfilled(fd))
+        {
+            self.submit.polled = polled;
+            return s.empty;
+        }
         let Some(empty) = self.drive.registration(fd).map(|s| s.empty) else { return false };
         if !self.drive.trusts(fd) {
             return false;
         }
-        if polled != Polled::Yes || self.drive.may_be_filled(fd) {
-            if empty && self.wait_will_poll() {
-                return true;
-            }
-            self.poll_in_batch(polled);
+        if empty && self.wait_will_poll() {
+            return true;
         }
+        self.poll_in_batch(polled);
         self.submit.polled = Polled::Yes;
         self.drive.registration(fd).is_some_and(|s| s.empty)
     }
@@ -269,12 +273,6 @@ impl Ctx {
 }
 
 impl Driving {
-    /// Returns whether the batch may have sent something to `fd` since epoll was polled.
-    fn may_be_filled(&mut self, fd: i32) -> bool {
-        let Some(set) = &mut self.transports.poll else { return true };
-        set.may_be_filled(fd)
-    }
-
     pub(crate) fn registration(&mut self, fd: i32) -> Option<&mut Registration> {
         self.transports.poll.as_mut()?.registration(fd)
     }
