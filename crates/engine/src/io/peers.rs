@@ -139,7 +139,7 @@ impl PollSet {
     #[inline]
     pub(crate) fn unfilled(&self, fd: i32) -> Option<&Registration> {
         let s = self.registrations.get(usize::try_from(fd).ok()?)?;
-        let Peers { sent, of, polls, .. } = &self.peers;
+        let Peers { sent, of, polls, .. } = &*self.peers;
         let spared = s.filled != *polls && (1..=*of).contains(&s.for_data);
         (s.trust == Trust::Yes && (spared || sent.is_empty())).then_some(s)
     }

@@ -101,7 +101,8 @@ pub(crate) struct PollSet {
     pub(super) armed: u32,
     /// Registrations by number.
     pub(super) registrations: Vec<Registration>,
-    pub(crate) peers: Peers,
+    /// Apart from the set, which is moved as a part of its ring.
+    pub(crate) peers: Box<Peers>,
     /// Flag, set if a request began to wait on a registration since the last check.
     pub(super) unchecked: bool,
     /// One-shots by number; those from [`ONE_SHOTS_MAX`] on are only a request's own.
@@ -136,7 +137,7 @@ impl PollSet {
         let (registrations, one_shots) = (Vec::new(), Vec::new());
         let (armed, unchecked, compares) = (0, false, true);
         let (aio, clock) = (None, None);
-        let (peers, events) = (Peers::default(), None);
+        let (peers, events) = (Box::default(), None);
         PollSet {
             instance,
             aio,
