@@ -28,7 +28,7 @@ use crate::raw::raw;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, Ordering};
-use iced_x86::{Encoder, Instruction};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Register};
 use softring_host::{initial, refused};
 
 const PAGE: usize = 4096;
@@ -184,14 +184,31 @@ pub fn pool_for(m: &Module, sites: usize) -> Option<Pool> {
     Pool::near(m.low, m.high, sites)
 }
 
+/// Copies instructions from their text. One with an operand relative to itself gets another
+/// displacement; none of them is a branch. `None` if the operand is out of reach. (An encoder would
+/// write them anew, but its tables take as long to build as the decoder's.)
 fn relocate(code: &mut Vec<u8>, at: usize, instructions: &[Instruction]) -> Option<()> {
-    let mut encoder = Encoder::new(64);
     for i in instructions {
-        // Fails if a RIP-relative operand is out of reach.
-        encoder.encode(i, (at + code.len()) as u64).ok()?;
-        code.append(&mut encoder.take_buffer());
+        let (from, start) = (core::ptr::with_exposed_provenance(i.ip() as usize), code.len());
+        // SAFETY: loaded text, which is written only when all stubs are there.
+        code.extend_from_slice(unsafe { core::slice::from_raw_parts(from, i.len()) });
+        if i.is_ip_rel_memory_operand() {
+            let field = displacement_in(i, &code[start..])? + start;
+            let new = displacement(at + code.len(), i.memory_displacement64() as usize)?;
+            code[field..field + new.len()].copy_from_slice(&new);
+        }
     }
     Some(())
+}
+
+/// Returns the offset, in the bytes of the instruction, of its 32-bit displacement from RIP.
+fn displacement_in(i: &Instruction, bytes: &[u8]) -> Option<usize> {
+    let mut decoder = Decoder::with_ip(64, bytes, i.ip(), DecoderOptions::NONE);
+    let again = decoder.decode();
+    let at = decoder.get_constant_offsets(&again);
+    // Relative to EIP, the sum has 32 bits.
+    (i.memory_base() == Register::RIP && at.displacement_size() == 4)
+        .then(|| at.displacement_offset())
 }
 
 /// Numbers by their low eight bits; 1 if one with these bits may concern us. Other numbers with the
@@ -315,4 +332,31 @@ fn map(at: usize, len: usize) -> Option<usize> {
         unsafe { raw!(libc::SYS_munmap, got, len) };
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the copies, at another address, of the instructions in `text`.
+    fn copied(text: &'static [u8], by: usize) -> Option<Vec<u8>> {
+        let start = text.as_ptr().expose_provenance();
+        let all = Decoder::with_ip(64, text, start as u64, DecoderOptions::NONE);
+        let mut code = Vec::new();
+        relocate(&mut code, start + by, &all.into_iter().collect::<Vec<_>>())?;
+        Some(code)
+    }
+
+    #[test]
+    fn copies_name_the_same_addresses() {
+        // push rbx; mov eax, [rip + 0x100]; cmp dword ptr [rip + 0x200], 7; mov esi, edx
+        static TEXT: &[u8] = b"\x53\x8b\x05\0\x01\0\0\x83\x3d\0\x02\0\0\x07\x89\xd6";
+        let mut other = TEXT.to_vec();
+        other[3..7].copy_from_slice(&(0x100 - 0x1000i32).to_le_bytes());
+        other[9..13].copy_from_slice(&(0x200 - 0x1000i32).to_le_bytes());
+        assert_eq!(copied(TEXT, 0x1000), Some(other));
+        assert_eq!(copied(TEXT, 1 << 32), None);
+        // mov eax, [eip + 0x100]
+        assert_eq!(copied(b"\x67\x8b\x05\0\x01\0\0", 0), None);
+    }
 }
