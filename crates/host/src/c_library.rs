@@ -125,14 +125,29 @@ pub fn variable(name: &[u8]) -> Option<&'static CStr> {
     unsafe {
         let mut at = *environ().as_ref()?;
         while !at.is_null() && !(*at).is_null() {
-            let text = CStr::from_ptr(*at).to_bytes_with_nul();
-            if let Some(value) = text.strip_prefix(name).and_then(|t| t.strip_prefix(b"=")) {
-                return CStr::from_bytes_with_nul(value).ok();
+            if let Some(value) = value_of(*at, name) {
+                return Some(CStr::from_ptr(value));
             }
             at = at.add(1);
         }
     }
     None
+}
+
+/// Returns the value that the string `NAME=VALUE` at `at` has, if its name is this one. Reads no
+/// more of other strings than tells them apart: every start of a program asks for two dozen names.
+///
+/// # Safety
+/// A string, which lives on as the result does.
+unsafe fn value_of(at: *const c_char, name: &[u8]) -> Option<*const c_char> {
+    for (i, byte) in name.iter().chain(b"=").enumerate() {
+        // SAFETY: each byte before was part of a name, so the string goes on.
+        if unsafe { at.add(i).read() } as u8 != *byte {
+            return None;
+        }
+    }
+    // SAFETY: what follows the `=`, if only the string's end.
+    Some(unsafe { at.add(name.len() + 1) })
 }
 
 #[cfg(all(test, not(loom)))]

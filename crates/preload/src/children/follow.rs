@@ -72,11 +72,32 @@ pub fn length(strings: Strings) -> Option<usize> {
 /// # Safety
 /// The array and its strings are there, and nobody changes them meanwhile.
 unsafe fn known<'a>(array: Strings) -> impl Iterator<Item = &'a CStr> + Clone {
+    // SAFETY: the caller's.
+    unsafe { addresses(array).map(|string| CStr::from_ptr(string)) }
+}
+
+/// Returns the addresses of these strings.
+///
+/// # Safety
+/// As [`known`].
+unsafe fn addresses(array: Strings) -> impl Iterator<Item = Path> + Clone {
     // SAFETY: the caller's: the array ends with a null pointer.
     let nth = move |n: usize| unsafe { *array.add(n) };
     let strings = (0..usize::from(!array.is_null()) * usize::MAX).map(nth);
-    // SAFETY: as above.
-    strings.take_while(|string| !string.is_null()).map(|string| unsafe { CStr::from_ptr(string) })
+    strings.take_while(|string| !string.is_null())
+}
+
+/// Returns those that begin with the first letter of a name of ours or of LD_PRELOAD. The others
+/// are not read further: every start of a program comes here.
+///
+/// # Safety
+/// As [`known`].
+unsafe fn named<'a>(array: Strings) -> impl Iterator<Item = &'a CStr> + Clone {
+    // SAFETY: the caller's.
+    unsafe {
+        let ours = addresses(array).filter(|at| matches!(at.read() as u8, b'L' | b'S'));
+        ours.map(|string| CStr::from_ptr(string))
+    }
 }
 
 fn is_setting(string: &CStr) -> bool {
@@ -98,18 +119,22 @@ pub fn own() -> &'static CStr {
 /// This is the process's environment, which nobody else uses yet.
 pub unsafe fn start(environ: *mut Path) {
     // SAFETY: the caller's.
-    let all = unsafe { known(environ) };
-    let preload = all.clone().filter_map(|s| s.to_bytes().strip_prefix(PRELOAD)).last();
+    let named = unsafe { named(environ) };
+    let preload = named.clone().filter_map(|s| s.to_bytes().strip_prefix(PRELOAD)).last();
     let own = own().to_bytes();
     let holds = |list: &[u8]| list.split(|b| b": \t\n".contains(b)).any(|path| path == own);
     if !own.starts_with(b"/") || !config::follows() || !preload.is_some_and(holds) {
         return;
     }
-    let first = all.clone().position(|s| s.to_bytes().starts_with(config::FOLLOWED.to_bytes()));
-    if !keep(all.clone().filter(|s| is_setting(s))) {
+    let is_first = |s: &&CStr| s.to_bytes().starts_with(config::FOLLOWED.to_bytes());
+    let first = named.clone().find(is_first).map(CStr::as_ptr);
+    if !keep(named.filter(|s| is_setting(s))) {
         return;
     }
     if let Some(first) = first {
+        // SAFETY: the caller's.
+        let all = unsafe { known(environ) };
+        let first = all.clone().take_while(|s| s.as_ptr() != first).count();
         config::move_notice(NOTICE_COPY.load(Relaxed).cast());
         // `/proc/PID/environ` shows the bytes, too.
         let count = all.clone().count() - first;
