@@ -4,12 +4,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpAccess, OpKind, Register,
-};
+use iced_x86::FlowControl;
 
 use super::frames::Function;
+use super::ins::{Ins, Kind, RAX, Value, Walk};
 use super::modules::Module;
 
 /// Instructions before `syscall` in which its number is searched in a straight line.
@@ -20,7 +18,7 @@ const STEPS: usize = 4096;
 /// A decoded function.
 pub struct Body {
     pub function: Function,
-    pub code: Vec<Instruction>,
+    pub code: Vec<Ins>,
     /// Targets of its branches, each with the branches that lead there.
     pub targets: BTreeMap<u64, Vec<usize>>,
     /// Flag, true if there is a jump through a register or a table, whose targets are not known.
@@ -54,10 +52,10 @@ impl Body {
         let mut b = Self { function: f, code, targets, indirect: false };
         let Some((text, from)) = m.text_at(f.start) else { return b };
         let bytes = &text[from..text.len().min(from + f.end - f.start)];
-        for i in &mut Decoder::with_ip(64, bytes, f.start as u64, DecoderOptions::NONE) {
-            match i.flow_control() {
+        for i in Walk::new(bytes, f.start) {
+            match i.flow {
                 FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
-                    b.targets.entry(i.near_branch_target()).or_default().push(b.code.len());
+                    b.targets.entry(i.target).or_default().push(b.code.len());
                 }
                 _ => b.indirect |= is_indirect(&i),
             }
@@ -68,24 +66,24 @@ impl Body {
 
     /// Returns whether a branch of the function leads to this instruction.
     pub fn is_target(&self, at: usize) -> bool {
-        self.targets.contains_key(&self.code[at].ip())
+        self.targets.contains_key(&self.code[at].ip)
     }
 
     /// Returns the number that the instructions before `syscall` put into eax in a straight line,
     /// and the instruction that does.
     pub fn plain_number(&self, syscall: usize) -> Option<(u64, usize)> {
-        let mut info = InstructionInfoFactory::new();
         for at in (syscall.saturating_sub(REACH)..syscall).rev() {
             // A branch to the instruction behind `at` brings another number.
             if self.is_target(at + 1) {
                 return None;
             }
             let ins = &self.code[at];
-            if ins.flow_control() != FlowControl::Next || ins.is_invalid() {
+            if !ins.is_movable() {
                 return None;
             }
-            if writes(&mut info, ins, Register::RAX) {
-                return constant(ins).map(|nr| (nr, at));
+            if ins.writes(RAX) {
+                let Value::Constant(nr) = ins.value else { return None };
+                return Some((nr, at));
             }
         }
         None
@@ -95,14 +93,13 @@ impl Body {
     /// that is written to eax, or to a register that is copied into it.
     pub fn numbers(&self, syscall: usize) -> Numbers {
         let mut found = Numbers::default();
-        let mut info = InstructionInfoFactory::new();
         let mut seen = BTreeSet::new();
-        let mut paths = vec![(syscall, Register::RAX)];
+        let mut paths = vec![(syscall, RAX)];
         while let Some((at, register)) = paths.pop() {
             if !seen.insert((at, register)) {
                 continue;
             }
-            let mut before = self.targets.get(&self.code[at].ip()).cloned().unwrap_or_default();
+            let mut before = self.targets.get(&self.code[at].ip).cloned().unwrap_or_default();
             before.extend(at.checked_sub(1).filter(|_| !self.begins_behind_end(at)));
             // The function begins here, or this follows a table of jumps.
             if at == 0 || before.is_empty() || seen.len() > STEPS {
@@ -110,7 +107,7 @@ impl Body {
                 return found;
             }
             for i in before {
-                match written(&mut info, &self.code[i], register) {
+                match written(&self.code[i], register) {
                     Written::Nothing => paths.push((i, register)),
                     Written::Constant(nr) => {
                         found.known.insert(nr);
@@ -127,9 +124,8 @@ impl Body {
     /// a return is there, perhaps with padding behind it. (A table of jumps may lead to the
     /// padding.)
     fn begins_behind_end(&self, at: usize) -> bool {
-        let is_padding = |i: &usize| {
-            !self.indirect && self.code[*i].mnemonic() == Mnemonic::Nop && !self.is_target(*i)
-        };
+        let is_padding =
+            |i: &usize| !self.indirect && self.code[*i].kind == Kind::Nop && !self.is_target(*i);
         let before = (0..at).rev().find(|i| !is_padding(i));
         before.is_some_and(|i| !goes_on(&self.code[i]))
     }
@@ -139,13 +135,13 @@ impl Body {
     pub fn follows_end(&self, at: usize) -> bool {
         for i in self.code[..at].iter().rev() {
             let ends = matches!(
-                i.flow_control(),
+                i.flow,
                 FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::Interrupt
             );
-            if ends || i.mnemonic() == Mnemonic::Nop {
+            if ends || i.kind == Kind::Nop {
                 return true;
             }
-            if i.flow_control() != FlowControl::Next || i.is_invalid() {
+            if !i.is_movable() {
                 return false;
             }
         }
@@ -165,73 +161,40 @@ impl Body {
 
 /// Returns whether this is a jump through a register or a table. One through a fixed slot is a tail
 /// call.
-fn is_indirect(i: &Instruction) -> bool {
-    i.flow_control() == FlowControl::IndirectBranch && !i.is_ip_rel_memory_operand()
+fn is_indirect(i: &Ins) -> bool {
+    i.flow == FlowControl::IndirectBranch && i.relative == 0
 }
 
 /// Returns whether the instruction behind this one may be next.
-fn goes_on(i: &Instruction) -> bool {
+fn goes_on(i: &Ins) -> bool {
     use FlowControl::{Exception, IndirectBranch, Return, UnconditionalBranch};
-    !matches!(i.flow_control(), Exception | IndirectBranch | Return | UnconditionalBranch)
+    !matches!(i.flow, Exception | IndirectBranch | Return | UnconditionalBranch)
 }
 
 /// Effect of an instruction on a register.
 enum Written {
     Nothing,
     Constant(u64),
-    CopyOf(Register),
+    CopyOf(u8),
     Unknown,
 }
 
-fn written(info: &mut InstructionInfoFactory, i: &Instruction, full: Register) -> Written {
-    let call = matches!(i.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
-    if call && i.mnemonic() != Mnemonic::Syscall && is_lost_in_calls(full) {
+fn written(i: &Ins, register: u8) -> Written {
+    let call = matches!(i.flow, FlowControl::Call | FlowControl::IndirectCall);
+    if call && i.kind != Kind::Syscall && is_lost_in_calls(register) {
         return Written::Unknown;
     }
-    if !writes(info, i, full) {
-        return Written::Nothing;
-    }
-    let copied = i.mnemonic() == Mnemonic::Mov && i.op1_kind() == OpKind::Register;
-    match (constant(i), i.op1_register()) {
-        (Some(nr), _) => Written::Constant(nr),
-        (None, r) if copied && r.is_gpr32() | r.is_gpr64() => Written::CopyOf(r.full_register()),
-        _ => Written::Unknown,
+    match i.value {
+        _ if !i.writes(register) => Written::Nothing,
+        Value::Constant(nr) => Written::Constant(nr),
+        Value::CopyOf(other) => Written::CopyOf(other),
+        Value::Unknown => Written::Unknown,
     }
 }
 
-fn is_lost_in_calls(full: Register) -> bool {
-    use Register::{R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI};
-    [RAX, RCX, RDX, RSI, RDI, R8, R9, R10, R11].contains(&full)
-}
-
-/// Returns the constant that `mov`, or `xor` of a register with itself, puts into a register.
-fn constant(i: &Instruction) -> Option<u64> {
-    let same = i.op0_kind() == OpKind::Register
-        && i.op1_kind() == OpKind::Register
-        && i.op0_register() == i.op1_register();
-    match i.code() {
-        Code::Xor_r32_rm32 | Code::Xor_rm32_r32 if same => Some(0),
-        Code::Mov_r32_imm32 | Code::Mov_rm32_imm32 if i.op0_kind() == OpKind::Register => {
-            Some(i.immediate32().into())
-        }
-        Code::Mov_rm64_imm32 if i.op0_kind() == OpKind::Register => {
-            Some(i.immediate32to64().cast_unsigned())
-        }
-        _ => None,
-    }
-}
-
-fn writes(info: &mut InstructionInfoFactory, i: &Instruction, full: Register) -> bool {
-    info.info(i).used_registers().iter().any(|u| {
-        u.register().full_register() == full
-            && matches!(
-                u.access(),
-                OpAccess::Write
-                    | OpAccess::CondWrite
-                    | OpAccess::ReadWrite
-                    | OpAccess::ReadCondWrite
-            )
-    })
+/// rax, rcx, rdx, rsi, rdi, r8 to r11.
+fn is_lost_in_calls(register: u8) -> bool {
+    matches!(register, 0 | 1 | 2 | 6..=11)
 }
 
 #[cfg(test)]
@@ -247,7 +210,7 @@ mod tests {
     }
 
     fn syscall(b: &Body) -> usize {
-        b.code.iter().position(|i| i.mnemonic() == Mnemonic::Syscall).unwrap()
+        b.code.iter().position(|i| i.kind == Kind::Syscall).unwrap()
     }
 
     /// musl's `__lock`: the number is moved before a loop, whose start is aligned.

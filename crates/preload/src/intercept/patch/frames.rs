@@ -5,9 +5,10 @@
 //! table); a module with others counts as one without frames. (See the LSB, "DWARF Extensions".)
 #![allow(unsafe_code)]
 
+use super::ins::{Kind, Walk};
 use super::modules::Module;
 use super::text::SYSCALL;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
+use iced_x86::FlowControl;
 
 /// eh_frame_ptr `pcrel|sdata4`, fde_count `udata4`, table `datarel|sdata4`, after version 1.
 const ENCODINGS: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
@@ -97,13 +98,12 @@ pub fn padded(m: &Module, at: usize) -> Option<Function> {
         next.starts_with(&[INT3; 2]) || next.starts_with(&[0; ZEROS])
     };
     let end = (behind..bytes.len().min(i + FAR)).find(ends)?;
-    let code = Decoder::with_ip(64, &bytes[start..end], 0, DecoderOptions::NONE);
     let mut found = false;
-    for ins in code {
-        if ins.is_invalid() {
+    for ins in Walk::new(&bytes[start..end], 0) {
+        if ins.kind == Kind::Invalid {
             return None;
         }
-        found |= ins.ip() as usize == i - start && ins.mnemonic() == Mnemonic::Syscall;
+        found |= ins.ip as usize == i - start && ins.kind == Kind::Syscall;
     }
     found.then_some(Function { start: first + start, end: first + end })
 }
@@ -115,9 +115,9 @@ pub fn straight(m: &Module, start: usize) -> Option<Function> {
     let (bytes, from) = m.text_at(start)?;
     let code = &bytes[from..bytes.len().min(from + LONGEST)];
     let mut called = false;
-    for i in &mut Decoder::with_ip(64, code, start as u64, DecoderOptions::NONE) {
-        called |= i.mnemonic() == Mnemonic::Syscall;
-        match i.flow_control() {
+    for i in Walk::new(code, start) {
+        called |= i.kind == Kind::Syscall;
+        match i.flow {
             FlowControl::Return if called => {
                 return Some(Function { start, end: i.next_ip() as usize });
             }

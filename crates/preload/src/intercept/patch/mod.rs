@@ -7,6 +7,9 @@
 //! frames    the function around such an offset, from .eh_frame
 //! unsorted  the same in a static program, whose .eh_frame no table leads to
 //! unframed  recognises `syscall` where there are no frames
+//! ins       decoded instructions
+//! quick     those that need no tables, by the meaning of their opcodes
+//! opcodes   that meaning
 //! flow      the decoded function: which numbers may reach its `syscall`
 //! site      chooses the code to replace, on decoded instructions
 //! windows   proves that nothing jumps into that code
@@ -47,8 +50,11 @@ pub mod entry;
 mod execs;
 mod flow;
 mod frames;
+mod ins;
 mod libcs;
 mod modules;
+mod opcodes;
+mod quick;
 mod resident;
 mod scan;
 mod site;

@@ -11,6 +11,7 @@
 
 use super::flow::Body;
 use super::frames::{self, Function};
+use super::ins::{Ins, Kind, Walk};
 use super::modules::Module;
 use super::stub::UNNAMED;
 use super::text::{JUMP, SYSCALL};
@@ -19,7 +20,6 @@ use super::{springboard, unframed};
 use crate::intercept::libaio;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 use softring_host::initial;
 
 const SETUP: u64 = libc::SYS_io_uring_setup as u64;
@@ -54,8 +54,8 @@ const KEPT: usize = 4096;
 pub struct Site {
     pub at: usize,
     pub len: usize,
-    pub before: Vec<Instruction>,
-    pub after: Vec<Instruction>,
+    pub before: Vec<Ins>,
+    pub after: Vec<Ins>,
     pub resume: usize,
     /// Flag, true if the number is not known, so that the stub checks eax.
     pub dynamic: bool,
@@ -83,7 +83,7 @@ impl Site {
 
     /// Returns the address at which the program's own `syscall` would continue.
     pub fn behind_call(&self) -> usize {
-        self.after.first().map_or(self.resume, |next| next.ip() as usize)
+        self.after.first().map_or(self.resume, |next| next.ip as usize)
     }
 }
 
@@ -188,13 +188,10 @@ fn is_engine(m: &Module, f: Function) -> bool {
 /// that resemble `syscall` are part of another instruction.
 fn is_instruction(m: &Module, f: Function, at: usize) -> bool {
     let Some((bytes, from)) = m.text_at(f.start) else { return false };
-    let mut decoder = Decoder::with_ip(64, &bytes[from..], f.start as u64, DecoderOptions::NONE);
-    let mut i = Instruction::default();
-    while decoder.ip() < (at + SYSCALL) as u64 && decoder.can_decode() {
-        decoder.decode_out(&mut i);
-    }
+    let end = (at + SYSCALL) as u64;
+    let last = Walk::new(&bytes[from..], f.start).find(|i| i.next_ip() >= end);
     // A prefix without meaning may precede it.
-    i.mnemonic() == Mnemonic::Syscall && decoder.ip() == (at + SYSCALL) as u64
+    last.is_some_and(|i| i.kind == Kind::Syscall && i.next_ip() == end)
 }
 
 /// Finds the sites of `mmap` and `close` in a module that has no others, and the number of calls
@@ -304,7 +301,7 @@ impl Body {
     /// Plans the first `syscall` of a function of unknown bounds, if its number is a constant moved
     /// in a straight line.
     fn scan_line(&self, found: &mut Found) {
-        let valid = self.code.iter().take_while(|i| !i.is_invalid()).count();
+        let valid = self.code.iter().take_while(|i| i.kind != Kind::Invalid).count();
         let Some(i) = self.syscalls().next().filter(|&i| i < valid) else { return };
         if let Some((nr, mov)) = self.plain_number(i)
             && RINGS.contains(&nr)
@@ -364,7 +361,7 @@ impl Body {
     }
 
     pub fn syscalls(&self) -> impl Iterator<Item = usize> {
-        let is = |i: &usize| self.code[*i].mnemonic() == Mnemonic::Syscall;
+        let is = |i: &usize| self.code[*i].kind == Kind::Syscall;
         (0..self.code.len()).filter(is)
     }
 
@@ -372,8 +369,8 @@ impl Body {
     pub fn plain(&self, mov: usize, syscall: usize) -> Site {
         let at = &self.code[mov];
         Site {
-            at: at.ip() as usize,
-            len: at.len(),
+            at: at.ip as usize,
+            len: at.len.into(),
             before: self.code[mov..syscall].to_vec(),
             after: Vec::new(),
             resume: self.code[syscall].next_ip() as usize,
@@ -406,7 +403,7 @@ impl Body {
     /// Returns a site that is `syscall` alone, if there is padding within reach.
     fn short(&self, m: &Module, syscall: usize, found: &Found) -> Option<Site> {
         // A longer one has a prefix, which may mean something to a jump.
-        let plain = self.code[syscall].len() == SYSCALL;
+        let plain = usize::from(self.code[syscall].len) == SYSCALL;
         let behind = self.code[syscall].next_ip() as usize;
         let taken = |pad: usize| {
             found.sites.iter().filter_map(|s| s.pad).any(|other| other.abs_diff(pad) < JUMP)
@@ -434,7 +431,7 @@ impl Body {
             first -= 1;
         }
         Some(Site {
-            syscall: Some(self.code[syscall].ip() as usize),
+            syscall: Some(self.code[syscall].ip as usize),
             ..self.dynamic(first, syscall, syscall - 1)
         })
     }
@@ -460,7 +457,7 @@ impl Body {
     fn dynamic(&self, first: usize, syscall: usize, last: usize) -> Site {
         let resume = self.code[last.max(syscall)].next_ip() as usize;
         Site {
-            at: self.code[first].ip() as usize,
+            at: self.code[first].ip as usize,
             len: self.len(first, last),
             before: self.code[first..syscall].to_vec(),
             after: self.code.get(syscall + 1..=last).unwrap_or_default().to_vec(),
@@ -478,11 +475,10 @@ impl Body {
         if first > last {
             return 0;
         }
-        (self.code[last].next_ip() - self.code[first].ip()) as usize
+        (self.code[last].next_ip() - self.code[first].ip) as usize
     }
 
     fn is_movable(&self, at: usize) -> bool {
-        let ins = &self.code[at];
-        ins.flow_control() == FlowControl::Next && !ins.is_invalid()
+        self.code[at].is_movable()
     }
 }

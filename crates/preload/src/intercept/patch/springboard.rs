@@ -3,9 +3,9 @@
 //! anything may jump to the site, and no thread can be in the middle of it.
 
 use super::frames::{self, Function};
+use super::ins::{Kind, Walk};
 use super::modules::Module;
 use super::text::JUMP;
-use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 /// Alignment of functions, which padding fills up to.
 const ALIGNED: usize = 16;
@@ -45,8 +45,8 @@ fn is_padding(m: &Module, from: usize, to: usize) -> bool {
     let Some((text, i)) = m.text_at(from).filter(|(text, i)| i + to - from <= text.len()) else {
         return false;
     };
-    let mut code = Decoder::with_ip(64, &text[i..i + to - from], from as u64, DecoderOptions::NONE);
-    code.iter().all(|i| matches!(i.mnemonic(), Mnemonic::Int3 | Mnemonic::Nop))
+    let mut code = Walk::new(&text[i..i + to - from], from);
+    code.all(|i| matches!(i.kind, Kind::Int3 | Kind::Nop))
         && (from..to).all(|at| frames::function(m, at).is_none())
 }
 

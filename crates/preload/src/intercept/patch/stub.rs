@@ -20,6 +20,7 @@
 #![allow(unsafe_code)]
 
 use super::entry;
+use super::ins::{Ins, RELATIVE_TO_EIP};
 use super::modules::Module;
 use super::site::Site;
 use super::text;
@@ -28,7 +29,6 @@ use crate::raw::raw;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, Ordering};
-use iced_x86::{Decoder, DecoderOptions, Instruction, Register};
 use softring_host::{initial, refused};
 
 const PAGE: usize = 4096;
@@ -187,28 +187,23 @@ pub fn pool_for(m: &Module, sites: usize) -> Option<Pool> {
 /// Copies instructions from their text. One with an operand relative to itself gets another
 /// displacement; none of them is a branch. `None` if the operand is out of reach. (An encoder would
 /// write them anew, but its tables take as long to build as the decoder's.)
-fn relocate(code: &mut Vec<u8>, at: usize, instructions: &[Instruction]) -> Option<()> {
+fn relocate(code: &mut Vec<u8>, at: usize, instructions: &[Ins]) -> Option<()> {
     for i in instructions {
-        let (from, start) = (core::ptr::with_exposed_provenance(i.ip() as usize), code.len());
+        let (from, start) = (core::ptr::with_exposed_provenance(i.ip as usize), code.len());
         // SAFETY: loaded text, which is written only when all stubs are there.
-        code.extend_from_slice(unsafe { core::slice::from_raw_parts(from, i.len()) });
-        if i.is_ip_rel_memory_operand() {
-            let field = displacement_in(i, &code[start..])? + start;
-            let new = displacement(at + code.len(), i.memory_displacement64() as usize)?;
+        code.extend_from_slice(unsafe { core::slice::from_raw_parts(from, i.len.into()) });
+        if i.relative == RELATIVE_TO_EIP {
+            return None;
+        }
+        if i.relative != 0 {
+            let field = start + usize::from(i.relative);
+            let old = i32::from_le_bytes(code[field..field + 4].try_into().ok()?);
+            let to = i.next_ip().wrapping_add_signed(old.into());
+            let new = displacement(at + code.len(), to as usize)?;
             code[field..field + new.len()].copy_from_slice(&new);
         }
     }
     Some(())
-}
-
-/// Returns the offset, in the bytes of the instruction, of its 32-bit displacement from RIP.
-fn displacement_in(i: &Instruction, bytes: &[u8]) -> Option<usize> {
-    let mut decoder = Decoder::with_ip(64, bytes, i.ip(), DecoderOptions::NONE);
-    let again = decoder.decode();
-    let at = decoder.get_constant_offsets(&again);
-    // Relative to EIP, the sum has 32 bits.
-    (i.memory_base() == Register::RIP && at.displacement_size() == 4)
-        .then(|| at.displacement_offset())
 }
 
 /// Numbers by their low eight bits; 1 if one with these bits may concern us. Other numbers with the
@@ -336,14 +331,14 @@ fn map(at: usize, len: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ins::Walk;
     use super::*;
 
     /// Returns the copies, at another address, of the instructions in `text`.
     fn copied(text: &'static [u8], by: usize) -> Option<Vec<u8>> {
         let start = text.as_ptr().expose_provenance();
-        let all = Decoder::with_ip(64, text, start as u64, DecoderOptions::NONE);
         let mut code = Vec::new();
-        relocate(&mut code, start + by, &all.into_iter().collect::<Vec<_>>())?;
+        relocate(&mut code, start + by, &Walk::new(text, start).collect::<Vec<_>>())?;
         Some(code)
     }
 
