@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::modules::{self, Module};
-use super::{site, text};
+use super::{site, stub, text};
 use crate::intercept::syscall;
 
 /// Bytes of glibc's, up to the `mov 8(%rsp),%r9` before its instruction `syscall`.
@@ -29,6 +29,7 @@ pub fn patch() -> bool {
     let Some(at) = found.or_else(|| modules::libcs(c"syscall").filter(is_there)) else {
         return true;
     };
+    stub::begin_below(modules::lowest_near(&m));
     match last_move(&m, at) {
         Some(at) => text::replace_move(&m, at, LAST_MOVE),
         None => site::wrapper(&m, at).is_some_and(|s| text::replace(&m, &[s], false).len() == 1),

@@ -86,14 +86,14 @@ impl Module {
         });
         self.text = parts.filter(|t| t.len > 0).collect();
     }
-    /// Returns whether `name` is the object's name for the loader (`DT_SONAME`).
-    fn is_called(&self, name: &CStr) -> bool {
+    /// Returns the object's name for the loader (`DT_SONAME`).
+    fn called(&self) -> Option<&CStr> {
         const STRTAB: usize = 5;
         const SONAME: usize = 14;
         /// Limit of the pairs that are read.
         const MOST: usize = 128;
         if self.dynamic == 0 {
-            return false;
+            return None;
         }
         let (mut strings, mut offset) = (0, None);
         for at in (self.dynamic..).step_by(2 * size_of::<usize>()).take(MOST) {
@@ -111,9 +111,7 @@ impl Module {
         // gVisor's vDSO has neither: it was linked for another address.
         let text = offset.map(|offset| strings.wrapping_add(offset)).filter(|at| self.holds(*at));
         // SAFETY: a string of the object's table of strings, within the object.
-        text.is_some_and(|at| unsafe {
-            CStr::from_ptr(core::ptr::with_exposed_provenance(at)) == name
-        })
+        text.map(|at| unsafe { CStr::from_ptr(core::ptr::with_exposed_provenance(at)) })
     }
 }
 
@@ -131,7 +129,7 @@ pub fn loaded() -> Vec<Module> {
     let mut all = everything();
     all.retain(|m| {
         !m.text.is_empty()
-            && !QUIET.iter().any(|name| m.is_called(name))
+            && !m.called().is_some_and(|name| QUIET.contains(&name))
             && ((built_in && m.holds(ours))
                 || ![vdso, libc_text, threads, ours, loader].iter().any(|at| m.holds(*at)))
     });
@@ -154,13 +152,63 @@ pub fn own_text() -> Option<Text> {
         return Some(Text { start: own.start, len: own.len(), prot });
     }
     let here = own_text as *const c_void as usize;
-    everything().into_iter().flat_map(|m| m.text).find(|t| t.holds(here))
+    module_at(here)?.text.into_iter().find(|t| t.holds(here))
 }
 
 /// Returns the C library.
 pub fn libc() -> Option<Module> {
-    let here = libc_text();
-    everything().into_iter().find(|m| m.holds(here))
+    module_at(libc_text())
+}
+
+/// Returns the module that holds an address.
+fn module_at(at: usize) -> Option<Module> {
+    let mut search = (at, None);
+    // SAFETY: `find` takes what dl_iterate_phdr gives, and the pair as its own.
+    unsafe { dynamic::iterate(find, (&raw mut search).cast()) };
+    search.1
+}
+
+unsafe extern "C" fn find(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    search: *mut c_void,
+) -> c_int {
+    // SAFETY: dl_iterate_phdr's contract for `info`; the pair that `module_at` passed.
+    let (info, (at, found)) = unsafe { (&*info, &mut *search.cast::<(usize, Option<Module>)>()) };
+    let holds = |h: &libc::Elf64_Phdr| {
+        let start = (info.dlpi_addr as usize).wrapping_add(h.p_vaddr as usize);
+        h.p_type == PT_LOAD && (start..start + h.p_memsz as usize).contains(at)
+    };
+    // SAFETY: as above.
+    let headers = unsafe { headers(info) };
+    if headers.iter().any(holds) {
+        // SAFETY: as above.
+        *found = Some(unsafe { module(info) });
+    }
+    c_int::from(found.is_some())
+}
+
+/// Returns the lowest address of the modules that lie near another, which the loader has mapped one
+/// below the other.
+pub fn lowest_near(m: &Module) -> usize {
+    let mut search = (m.high, m.low);
+    // SAFETY: `lower` takes what dl_iterate_phdr gives, and the pair as its own.
+    unsafe { dynamic::iterate(lower, (&raw mut search).cast()) };
+    search.1
+}
+
+unsafe extern "C" fn lower(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    search: *mut c_void,
+) -> c_int {
+    // SAFETY: dl_iterate_phdr's contract for `info`; the pair that `lowest_near` passed.
+    let (base, (high, lowest)) =
+        unsafe { ((*info).dlpi_addr as usize, &mut *search.cast::<(usize, usize)>()) };
+    if base < *lowest && *high - base < stub::NEAR {
+        *lowest = base;
+    }
+    0
 }
 
 /// Returns an address in the C library's text; 0 without a C library.
@@ -187,11 +235,25 @@ unsafe extern "C" fn collect(
     _size: usize,
     all: *mut c_void,
 ) -> c_int {
-    // SAFETY: dl_iterate_phdr's contract for `info`; `all` is the vector that `loaded` passed.
-    let (info, all) = unsafe { (&*info, &mut *all.cast::<Vec<Module>>()) };
-    // SAFETY: as above: an array of dlpi_phnum headers.
-    let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
-    let mut m = Module { base: info.dlpi_addr as usize, low: usize::MAX, ..Module::default() };
+    // SAFETY: dl_iterate_phdr's contract for `info`; `all` is the vector that `everything` passed.
+    unsafe { (*all.cast::<Vec<Module>>()).push(module(&*info)) };
+    0
+}
+
+/// # Safety
+/// `info` is dl_iterate_phdr(3)'s.
+unsafe fn headers(info: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
+    // SAFETY: an array of dlpi_phnum headers.
+    unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) }
+}
+
+/// # Safety
+/// `info` is dl_iterate_phdr(3)'s.
+unsafe fn module(info: &libc::dl_phdr_info) -> Module {
+    // SAFETY: the caller's.
+    let headers = unsafe { headers(info) };
+    let base = info.dlpi_addr as usize;
+    let mut m = Module { base, low: usize::MAX, ..Module::default() };
     for h in headers {
         let (at, len) = (m.base.wrapping_add(h.p_vaddr as usize), h.p_memsz as usize);
         match h.p_type {
@@ -224,8 +286,7 @@ unsafe extern "C" fn collect(
             m.leave_out(&text);
         }
     }
-    all.push(m);
-    0
+    m
 }
 
 fn debug() -> Option<&'static dynamic::RDebug> {

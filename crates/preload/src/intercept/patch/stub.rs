@@ -28,7 +28,7 @@ use crate::intercept::thread_exit;
 use crate::raw::raw;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use softring_host::{initial, refused};
 
 const PAGE: usize = 4096;
@@ -40,7 +40,16 @@ const ROOM: usize = 320;
 const SLOTS: usize = 3;
 const SLOT: usize = size_of::<usize>();
 /// Reach of a 32-bit displacement, less the extent of modules and stubs.
-const NEAR: usize = 0x7000_0000;
+pub const NEAR: usize = 0x7000_0000;
+
+/// Address below which the next pages are tried first: that of the last ones, or of the lowest
+/// module near libc. In a program of many libraries dozens of other places are taken. 0: none.
+static BELOW: AtomicUsize = AtomicUsize::new(0);
+
+/// Has the next pages tried below this address.
+pub fn begin_below(at: usize) {
+    BELOW.store(at, Ordering::Relaxed);
+}
 
 /// Pages near a module that are being written.
 pub struct Pool {
@@ -53,21 +62,16 @@ impl Pool {
     /// Maps room for `sites` stubs near the text between `low` and `high`.
     pub fn near(low: usize, high: usize, sites: usize) -> Option<Self> {
         let len = (SLOTS * SLOT + sites * ROOM).next_multiple_of(PAGE);
-        let mut gap = 16 * PAGE;
-        let mut at = (low & !(PAGE - 1)).checked_sub(len + gap)?;
-        while high - at < NEAR {
-            if let Some(start) = map(at, len) {
-                let mut pool = Self { start, len, used: 0 };
-                let entry = entry::enter as *const () as usize;
-                pool.push(&entry.to_ne_bytes())?;
-                pool.push(&(&raw const NUMBERS).expose_provenance().to_ne_bytes())?;
-                pool.push(&(thread_exit::exit as *const () as usize).to_ne_bytes())?;
-                return Some(pool);
-            }
-            gap = (gap + gap / 8).next_multiple_of(PAGE);
-            at = at.checked_sub(gap).filter(|a| *a >= 16 * PAGE)?;
-        }
-        None
+        let below = BELOW.load(Ordering::Relaxed) & !(PAGE - 1);
+        let first = below.checked_sub(len).filter(|at| below <= low && high - at < NEAR);
+        let start = first.and_then(|at| map(at, len)).or_else(|| map_near(low, high, len))?;
+        begin_below(start);
+        let mut pool = Self { start, len, used: 0 };
+        let entry = entry::enter as *const () as usize;
+        pool.push(&entry.to_ne_bytes())?;
+        pool.push(&(&raw const NUMBERS).expose_provenance().to_ne_bytes())?;
+        pool.push(&(thread_exit::exit as *const () as usize).to_ne_bytes())?;
+        Some(pool)
     }
 
     fn here(&self) -> usize {
@@ -311,6 +315,20 @@ fn jump(code: &mut Vec<u8>, at: usize, to: usize) -> Option<()> {
 pub fn displacement(next: usize, to: usize) -> Option<[u8; 4]> {
     let d = (to as i64).wrapping_sub(next as i64);
     i32::try_from(d).ok().map(i32::to_le_bytes)
+}
+
+/// Maps pages at the first free place below `low`, in growing steps.
+fn map_near(low: usize, high: usize, len: usize) -> Option<usize> {
+    let mut gap = 16 * PAGE;
+    let mut at = (low & !(PAGE - 1)).checked_sub(len + gap)?;
+    while high - at < NEAR {
+        if let Some(start) = map(at, len) {
+            return Some(start);
+        }
+        gap = (gap + gap / 8).next_multiple_of(PAGE);
+        at = at.checked_sub(gap).filter(|a| *a >= 16 * PAGE)?;
+    }
+    None
 }
 
 fn map(at: usize, len: usize) -> Option<usize> {
