@@ -121,12 +121,16 @@ pub unsafe fn remove_signal(set: *mut libc::sigset_t, signo: c_int) {
 }
 
 /// The next definition of a libc name after ours, looked up once.
+#[repr(C)]
 pub struct Next {
     name: &'static CStr,
     addr: AtomicPtr<c_void>,
 }
 
 impl Next {
+    /// Offset of the name's address, which is null until it was looked up.
+    pub const ADDRESS: usize = core::mem::offset_of!(Next, addr);
+
     pub const fn new(name: &'static CStr) -> Self {
         Self { name, addr: AtomicPtr::new(core::ptr::null_mut()) }
     }

@@ -108,11 +108,26 @@ fn numbers(id: u32) -> impl Iterator<Item = i32> {
 }
 
 /// Records that `new` has become a duplicate of `old`.
+#[inline]
 pub fn duplicated(old: i32, new: i32) {
+    // Most are as they were when the number was last a duplicate: a look costs less than a write.
+    let same = |numbers: &Numbers| numbers.has(new) == numbers.has(old);
+    let is_recorded = is_known(old)
+        && is_known(new)
+        && known_id(old) != 0
+        && known_id(old) == known_id(new)
+        && [&SETS.holds, &SETS.quiet, &SETS.shared].into_iter().all(same);
+    if !is_recorded {
+        record(old, new);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn record(old: i32, new: i32) {
     if !is_known(old) || !is_known(new) {
         return share(old);
     }
-    // Most are as they were when the number was last a duplicate: a look costs less than a write.
     let id = id(old);
     if known_id(new) != id {
         SETS.ids[new as usize].store(id, SeqCst);

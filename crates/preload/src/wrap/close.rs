@@ -2,11 +2,12 @@
 #![allow(unsafe_code)]
 
 use super::{closing, internal};
-use crate::gate::watched;
+use crate::gate::{WATCHED, watched};
 use crate::proc;
-use crate::raw::{self, next, raw};
+use crate::raw::{self, Next, next, raw};
 use core::arch::naked_asm;
-use core::ffi::{c_char, c_int, c_uint};
+use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::mem::transmute;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use softring_engine::Closing;
 use softring_engine::fds;
@@ -25,12 +26,20 @@ pub fn first_ring() {
 
 /// `close(2)`: close a file descriptor.
 ///
-/// The standard library closes the engine's own descriptors through this name, with the engine's
-/// locks held: a call that returns into our text goes straight to the kernel.
+/// Without rings of ours it is libc's. The standard library closes the engine's own descriptors
+/// through this name, with the engine's locks held: a call that returns into our text goes straight
+/// to the kernel.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn close(_fd: c_int) -> c_int {
     naked_asm!(
+        "cmp byte ptr [rip + {watched}], 0",
+        "jne 3f",
+        "mov rax, [rip + {next} + {address}]",
+        "test rax, rax",
+        "jz {theirs}",
+        "jmp rax",
+        "3:",
         "mov rax, [rsp]",
         "cmp rax, [rip + {own}]",
         "jb 2f",
@@ -42,8 +51,14 @@ unsafe extern "C" fn close(_fd: c_int) -> c_int {
         own = sym OWN,
         ours = sym close_ours,
         theirs = sym close_theirs,
+        watched = sym WATCHED,
+        next = sym LIBCS,
+        address = const Next::ADDRESS,
     )
 }
+
+/// libc's function.
+static LIBCS: Next = Next::new(c"close");
 
 /// Handles close(2) by number.
 pub fn raw_close(fd: c_int) -> isize {
@@ -62,12 +77,13 @@ unsafe extern "C" fn close_theirs(fd: c_int) -> c_int {
         raw::set_errno(libc::EBADF);
         return -1;
     };
-    match next!(c"close", fn(c_int) -> c_int) {
-        // SAFETY: the program's own call. libc's, because it is a cancellation point.
-        Some(f) => unsafe { f(fd) },
-        // SAFETY: as above.
-        None => unsafe { raw::libc_answer(raw!(libc::SYS_close, fd)) as c_int },
+    let found = LIBCS.get();
+    if found.is_null() {
+        // SAFETY: the program's own call.
+        return unsafe { raw::libc_answer(raw!(libc::SYS_close, fd)) as c_int };
     }
+    // SAFETY: the function of this name. libc's, because it is a cancellation point.
+    unsafe { transmute::<*mut c_void, unsafe extern "C" fn(c_int) -> c_int>(found)(fd) }
 }
 
 /// `fclose(3)`: close a stream. libc closes the stream's descriptor without calling our `close`.

@@ -38,6 +38,7 @@ unsafe extern "C" fn fcntl64(fd: c_int, cmd: c_int, arg: usize) -> c_int {
 }
 
 /// Handles dup(2) by number.
+#[inline]
 pub fn raw_dup(old: c_int) -> isize {
     if internal(old) {
         return REFUSED;

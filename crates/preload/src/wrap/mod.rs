@@ -64,6 +64,7 @@ pub fn visible(fd: i32) -> i32 {
 }
 
 /// Reports that `new` is now a duplicate of `old`.
+#[inline]
 fn duplicated(old: i32, new: isize) {
     let watched = gate::watched();
     if new < 0 || watched && proc::shares_memory() {

@@ -47,7 +47,7 @@ unsafe extern "C" fn poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int 
     let next: Option<F> = next!(c"poll", fn(*mut pollfd, nfds_t, c_int) -> c_int);
     // SAFETY: the program's own call, here and in the other three; libc's, because it is a
     // cancellation point.
-    let call = || next.map_or(-1, |f| unsafe { f(fds, n, timeout) });
+    let call = move || next.map_or(-1, |f| unsafe { f(fds, n, timeout) });
     libc_poll(fds, n, Limit::of_poll(timeout), call)
 }
 
@@ -63,7 +63,7 @@ unsafe extern "C" fn ppoll(
     let next: Option<F> =
         next!(c"ppoll", fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int);
     // SAFETY: as in `poll`.
-    let call = || next.map_or(-1, |f| unsafe { f(fds, n, timeout, mask) });
+    let call = move || next.map_or(-1, |f| unsafe { f(fds, n, timeout, mask) });
     // SAFETY: the program's time; libc's ppoll reads it as well.
     libc_poll(fds, n, unsafe { Limit::of_ppoll(timeout, mask) }, call)
 }
@@ -74,7 +74,7 @@ unsafe extern "C" fn __poll_chk(fds: *mut pollfd, n: nfds_t, timeout: c_int, siz
     type F = unsafe extern "C" fn(*mut pollfd, nfds_t, c_int, usize) -> c_int;
     let next: Option<F> = next!(c"__poll_chk", fn(*mut pollfd, nfds_t, c_int, usize) -> c_int);
     // SAFETY: as in `poll`.
-    let call = || next.map_or(-1, |f| unsafe { f(fds, n, timeout, size) });
+    let call = move || next.map_or(-1, |f| unsafe { f(fds, n, timeout, size) });
     if !holds(size, n) {
         return call();
     }
@@ -97,7 +97,7 @@ unsafe extern "C" fn __ppoll_chk(
         fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t, usize) -> c_int
     );
     // SAFETY: as in `poll`.
-    let call = || next.map_or(-1, |f| unsafe { f(fds, n, timeout, mask, size) });
+    let call = move || next.map_or(-1, |f| unsafe { f(fds, n, timeout, mask, size) });
     if !holds(size, n) {
         return call();
     }
