@@ -240,6 +240,7 @@ families![
     futex,
     futexv,
     futex_early,
+    futex_stops,
     waitid,
     timeout,
     cancel,

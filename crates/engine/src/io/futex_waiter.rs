@@ -25,9 +25,12 @@
 //! ([`super::requeue`]).
 //!
 //! The last check is for a wake between the first check and the move, which found no waiter. The
-//! second requeue is for a stopped process: the kernel restarts the futex waiter's system call, so
-//! the waiter is back on its own word. Once that word is MOVED, the waiter goes to the program's
-//! futex by itself.
+//! second requeue is for a thread that is woken by something else: the kernel restarts the futex
+//! waiter's system call, so the waiter is back on its own word. Once that word is MOVED, the waiter
+//! goes to the program's futex by itself. Something else may be a stop of the process, or a wake of
+//! an earlier futex, such as the uring lock, on which the thread did not sleep yet: the kernel
+//! takes the thread off the futex's queue first, and wakes it some time later. For a moment the
+//! waiter is then at no futex. A FUTEX_WAKE of the ring waits for it (`ops::futex`).
 //!
 //! # Taking back
 //! A signal ends the futex waiter's system call. Only the futex waiter knows whether it was woken
@@ -50,7 +53,7 @@ use core::sync::atomic::Ordering::{self, Acquire, Release, SeqCst};
 use core::sync::atomic::{AtomicI32, AtomicU32};
 use softring_host::sync::real::{Mutex, MutexGuard};
 
-use self::protocol::{ASKED, IDLE, MOVED, Steps, Word, Words};
+use self::protocol::{ASKED, BUSY, IDLE, MOVED, Steps, Word, Words};
 use super::futex_each::Each;
 use super::futex_owner::{Owner, WakeResult};
 use super::requeue;
@@ -311,6 +314,18 @@ impl FutexWaiter {
     pub(super) fn end(&self) {
         self.words.leave.store(1, SeqCst);
         self.take_back();
+    }
+
+    /// Returns whether it waits at a futex for a wake with one of these bits, and has nothing to
+    /// report yet.
+    pub(crate) fn waits_at(&self, at: &Futex, mask: u32) -> bool {
+        let same = |f: &Futex| (f.addr, f.private) == (at.addr, at.private);
+        self.words.state.load(SeqCst) == BUSY
+            && match &*self.job() {
+                Some((_, Job::Futex(f, bits))) => same(f) && bits & mask != 0,
+                Some((_, Job::AnyOf(all))) => all.iter().any(same),
+                _ => false,
+            }
     }
 
     // On its own thread.

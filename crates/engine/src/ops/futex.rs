@@ -7,9 +7,12 @@ use crate::io::futex_waiter::{Futex, Job};
 use crate::ops::zero;
 use crate::ring::ctx::Ctx;
 use crate::ring::opdef::Outcome;
-use crate::ring::request::{OpState, Req};
+use crate::ring::request::{OpState, Phase, Req};
 use alloc::boxed::Box;
+use core::time::Duration;
 use softring_host::calls::{ReadPtr, futex};
+use softring_host::sys::pause;
+use softring_host::threads::yield_now;
 use softring_host::user;
 use softring_uapi::errno::{Errno, Result};
 
@@ -75,12 +78,50 @@ fn start(checked: Result<()>) -> Outcome {
 
 /// Wakes waiters (`io_futex_wake`). Runs under the lock, so that their CQEs come after the
 /// request's own.
-pub(crate) fn wake(_: &mut Ctx, req: &mut Req) -> Outcome {
+pub(crate) fn wake(ctx: &mut Ctx, req: &mut Req) -> Outcome {
     let done = match &req.call.state {
-        OpState::Sleep(Job::Futex(futex, mask)) => futex_wake(futex, *mask),
+        OpState::Sleep(Job::Futex(futex, mask)) => wake_all_asked(ctx, futex, *mask),
         _ => Err(Errno::EINVAL),
     };
     Outcome::Done(done.map_or_else(Errno::res, |n| n as i32))
+}
+
+/// Wakes as many waiters as asked for, if there are so many. A thread that waits for a request of
+/// this ring leaves the futex for a moment if something else wakes it, and the kernel finds no
+/// waiter then ([`crate::io::futex_waiter`]): the wake is made again until the thread is there.
+fn wake_all_asked(ctx: &Ctx, futex: &Futex, mask: u32) -> Result<usize> {
+    /// Tries with a yield between, then those with a pause: a second in all, in which a thread
+    /// comes back even on a busy machine.
+    const YIELDS: u32 = 50;
+    const TRIES: u32 = YIELDS + 20_000;
+    const PAUSE: Duration = Duration::from_micros(50);
+    // A negative number wakes one.
+    let asked = usize::try_from(futex.val.cast_signed()).unwrap_or(1);
+    let there = if asked > 1 { ctx.waiters_at(futex, mask) } else { asked };
+    let mut woken = futex_wake(futex, mask)?;
+    for tries in 0..TRIES {
+        // Those that were woken are still there until they run.
+        if woken >= asked.min(there) || ctx.waiters_at(futex, mask) == 0 {
+            break;
+        }
+        if tries < YIELDS {
+            yield_now()
+        } else {
+            pause(PAUSE)
+        }
+        let left = Futex { val: (asked - woken) as u32, ..*futex };
+        woken += futex_wake(&left, mask)?;
+    }
+    Ok(woken)
+}
+
+impl Ctx {
+    /// Returns the number of the ring's requests that wait at a futex, as far as their threads have
+    /// not run since they were woken.
+    fn waiters_at(&self, at: &Futex, mask: u32) -> usize {
+        let waits = |req: &Req| matches!(&req.phase, Phase::Sleeping(by) if by.waits_at(at, mask));
+        self.reqs.slab.iter().filter(|(_, req)| waits(req)).count()
+    }
 }
 
 /// Calls `futex_wake(2)`, or futex(2) on kernels before 6.7 and where the new call is denied.
