@@ -69,7 +69,7 @@ impl Asked {
     pub(crate) fn add(&mut self, fd: i32, events: u32) -> bool {
         let room = self.entries.len() < MOST && self.entries.try_reserve(1).is_ok();
         if room {
-            self.entries.push(sys::asks(fd, of_poll(events)));
+            self.entries.push(sys::poll_entry(fd, of_poll(events)));
         }
         room
     }

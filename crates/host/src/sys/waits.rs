@@ -14,28 +14,16 @@ pub const POLLOUT: i16 = 4;
 /// Entry of poll(2).
 pub type PollEntry = nr::pollfd;
 
-const fn poll_entry(fd: i32, events: i16) -> PollEntry {
+/// Makes an entry that asks for `events` of `fd`.
+pub const fn poll_entry(fd: i32, events: i16) -> PollEntry {
     PollEntry { fd, events, revents: 0 }
 }
 
 /// Calls `poll(2)` on one descriptor without waiting; returns the ready events.
 pub fn poll_now(fd: i32, events: i16) -> i16 {
     let mut p = poll_entry(fd, events);
-    let at = (&raw mut p).expose_provenance();
-    let now = [0u64; 2];
-    let now = now.as_ptr().expose_provenance();
-    // SAFETY: the one `struct pollfd` is ours; the time is only read.
-    unsafe {
-        if sys!(__NR_poll, at, 1, 0) == Errno::ENOSYS.res() as isize {
-            sys!(__NR_ppoll, at, 1, now, 0, 8);
-        }
-    }
+    poll_all_now(core::slice::from_mut(&mut p));
     p.revents
-}
-
-/// Makes an entry that asks for `events` of `fd`.
-pub const fn asks(fd: i32, events: i16) -> PollEntry {
-    poll_entry(fd, events)
 }
 
 /// Calls `poll(2)` on all entries at once, without waiting; false if it failed.
