@@ -142,6 +142,11 @@ impl Futex {
         futex::wake(self.at(), self.private, 1).unwrap_or(0)
     }
 
+    /// Returns whether a wake of the other finds this one's waiters.
+    fn is_at(&self, other: &Futex) -> bool {
+        (self.addr, self.private) == (other.addr, other.private)
+    }
+
     const fn at(&self) -> ReadPtr {
         ReadPtr(self.addr)
     }
@@ -319,11 +324,10 @@ impl FutexWaiter {
     /// Returns whether it waits at a futex for a wake with one of these bits, and has nothing to
     /// report yet.
     pub(crate) fn waits_at(&self, at: &Futex, mask: u32) -> bool {
-        let same = |f: &Futex| (f.addr, f.private) == (at.addr, at.private);
         self.words.state.load(SeqCst) == BUSY
             && match &*self.job() {
-                Some((_, Job::Futex(f, bits))) => same(f) && bits & mask != 0,
-                Some((_, Job::AnyOf(all))) => all.iter().any(same),
+                Some((_, Job::Futex(f, bits))) => f.is_at(at) && bits & mask != 0,
+                Some((_, Job::AnyOf(all))) => all.iter().any(|f| f.is_at(at)),
                 _ => false,
             }
     }
@@ -471,7 +475,7 @@ impl Job {
     fn first_woken(&self, res: i32) -> i32 {
         let Job::AnyOf(all) = self else { return res };
         let woken = usize::try_from(res).ok().and_then(|n| all.get(n));
-        let same = |w: &Futex| all.iter().position(|f| (f.addr, f.private) == (w.addr, w.private));
+        let same = |w: &Futex| all.iter().position(|f| f.is_at(w));
         woken.and_then(same).map_or(res, |n| n as i32)
     }
 }
