@@ -128,7 +128,7 @@ pub struct Next {
 }
 
 impl Next {
-    /// Offset of the name's address, which is null until it was looked up.
+    /// Offset of the name's address, which is null until it is resolved.
     pub const ADDRESS: usize = core::mem::offset_of!(Next, addr);
 
     pub const fn new(name: &'static CStr) -> Self {

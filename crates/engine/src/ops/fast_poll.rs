@@ -36,14 +36,18 @@ pub(crate) fn pays(submit: &SubmitState) -> bool {
     submit.left > 0 || closes_all_reported() || submit.asked.any()
 }
 
-/// Returns the events of a plain SQE, from its first words: a single poll, of nothing but events.
+/// Returns the events of a plain SQE, from its first words.
 #[inline]
 const fn plain_events([head, off, addr, tail]: [u64; 4]) -> Option<u32> {
     let (len, events) = (tail as u32, (tail >> 32) as u32);
     // The opcode, and the number, are not checked here.
     let flags = head as u32 & !0xff;
-    let plain = flags == 0 && off == 0 && addr == 0 && len == 0 && events & !EVENTS == 0;
-    if plain { Some(events) } else { None }
+    if flags == 0 && asks_plainly(off, addr, len, events) { Some(events) } else { None }
+}
+
+/// Returns whether a poll is a single one, of nothing but events.
+const fn asks_plainly(off: u64, addr: u64, len: u32, events: u32) -> bool {
+    off == 0 && addr == 0 && len == 0 && events & !EVENTS == 0
 }
 
 /// Returns the number and the events that a plain SQE asks for.
@@ -54,8 +58,8 @@ fn asked(words: [u64; 4]) -> Option<(i32, u32)> {
 /// Returns the result of a POLL_ADD whose events are there.
 pub(crate) fn fast(ctx: &mut Ctx, sqe: &Sqe) -> Option<i32> {
     let (fd, events) = (sqe.fd, sqe.op_flags | UNMASK);
-    let plain = sqe.flags == 0 && sqe.off == 0 && sqe.addr == 0 && sqe.len == 0;
-    if !plain || sqe.op_flags & !EVENTS != 0 || sqe.buf_index != 0 || !is_plain_number(fd) {
+    let plain = sqe.flags == 0 && asks_plainly(sqe.off, sqe.addr, sqe.len, sqe.op_flags);
+    if !plain || sqe.buf_index != 0 || !is_plain_number(fd) {
         return None;
     }
     if ctx.issue.is_elsewhere() {

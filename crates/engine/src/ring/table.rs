@@ -277,7 +277,7 @@ pub(crate) fn nth(i: usize) -> Option<Arc<Ring>> {
 /// Returns whether one of the first few rings is likely to have completions, as a thread has left
 /// it so. For a signal handler, too.
 pub fn left_ready() -> bool {
-    /// Rings that are looked at.
+    /// Number of rings that are checked.
     const FEW: usize = 4;
     read().rings.iter().take(FEW).any(|r| r.2.regular.left_ready.load(Relaxed))
 }

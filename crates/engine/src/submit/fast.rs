@@ -2,8 +2,8 @@
 //! copy and never becomes a request. Neither does one that a stream socket takes at once
 //! (`ops::fast_stream`), a poll of what is there (`ops::fast_poll`), or one that only joins a batch
 //! of kernel aio (`submit::fast_direct`) or is delayed by a modelled device (`io::model`). Every
-//! other SQE (a link, a drain, a full CQ, a
-//! failure) takes the slow path, which alone checks for errors.
+//! other SQE (a link, a drain, a full CQ, a failure) takes the slow path, which alone checks for
+//! errors.
 
 use crate::io::model;
 use crate::memory::cq::Cqe;
@@ -49,6 +49,12 @@ impl Ctx {
                     && self.submit_poll(sqe)
                 || fast_recv::is_for(sqe.opcode) && self.submit_recv(sqe);
         };
+        self.end_inline(sqe, res)
+    }
+
+    /// Fills the CQE of an SQE that has ended at once; true.
+    #[inline(always)]
+    fn end_inline(&mut self, sqe: &Sqe, res: i32) -> bool {
         self.trace_inline(&OPS, sqe, res);
         self.post(Cqe { user_data: sqe.user_data, res, ..Cqe::default() });
         true
@@ -57,10 +63,7 @@ impl Ctx {
     /// Completes a POLL_ADD whose events are there. If they are not, `submit.absent` says so.
     #[inline(never)]
     fn submit_poll(&mut self, sqe: &Sqe) -> bool {
-        let Some(res) = fast_poll::fast(self, sqe) else { return false };
-        self.trace_inline(&OPS, sqe, res);
-        self.post(Cqe { user_data: sqe.user_data, res, ..Cqe::default() });
-        true
+        fast_poll::fast(self, sqe).is_some_and(|res| self.end_inline(sqe, res))
     }
 
     /// Finds out whether a RECV is to wait; `submit.absent` says so.
