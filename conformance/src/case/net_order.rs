@@ -232,6 +232,15 @@ fn other_ways(cx: &mut Cx) -> Outcome {
     Ok(())
 }
 
+/// Sends to each of three pairs in three orders; returns the requests that receive and send.
+fn in_three_orders(cx: &mut Cx, all: &mut Use) -> ([io_uring_sqe; 3], [io_uring_sqe; 3]) {
+    let (r, s) = ([0, 1, 2].map(|i| all.recv(i)), [0, 1, 2].map(|i| all.send(i)));
+    all.batch(cx, "each to its own", &[r[0], s[0], r[1], s[1], r[2], s[2]]);
+    all.batch(cx, "to the next", &[r[0], s[1], r[1], s[2], r[2], s[0]]);
+    all.batch(cx, "all before", &[s[0], s[1], s[2], r[2], r[1], r[0]]);
+    (r, s)
+}
+
 fn datagrams(cx: &mut Cx) -> Outcome {
     let mut ends = Vec::new();
     for _ in 0..PAIRS {
@@ -241,10 +250,7 @@ fn datagrams(cx: &mut Cx) -> Outcome {
         ends.push([one.into(), two.into()]);
     }
     let mut all = Use::of(cx, 0, ends)?;
-    let (r, s) = ([0, 1, 2].map(|i| all.recv(i)), [0, 1, 2].map(|i| all.send(i)));
-    all.batch(cx, "each to its own", &[r[0], s[0], r[1], s[1], r[2], s[2]]);
-    all.batch(cx, "to the next", &[r[0], s[1], r[1], s[2], r[2], s[0]]);
-    all.batch(cx, "all before", &[s[0], s[1], s[2], r[2], r[1], r[0]]);
+    in_three_orders(cx, &mut all);
     Ok(())
 }
 
@@ -255,10 +261,7 @@ fn tcp(cx: &mut Cx) -> Outcome {
         ends.push([one.into(), two.into()]);
     }
     let mut all = Use::of(cx, 0, ends)?;
-    let (r, s) = ([0, 1, 2].map(|i| all.recv(i)), [0, 1, 2].map(|i| all.send(i)));
-    all.batch(cx, "each to its own", &[r[0], s[0], r[1], s[1], r[2], s[2]]);
-    all.batch(cx, "to the next", &[r[0], s[1], r[1], s[2], r[2], s[0]]);
-    all.batch(cx, "all before", &[s[0], s[1], s[2], r[2], r[1], r[0]]);
+    let (r, s) = in_three_orders(cx, &mut all);
     let mut peer = std::net::TcpStream::from(all.ends[1][1].try_clone()?);
     peer.write_all(&TEXT)?;
     super::net::arrived(all.fd(1, 0), TEXT.len());
