@@ -275,11 +275,13 @@ pub(crate) fn nth(i: usize) -> Option<Arc<Ring>> {
 }
 
 /// Returns whether one of the first few rings is likely to have completions, as a thread has left
-/// it so. For a signal handler, too.
+/// it so. Never waits, as it is asked in every poll: a signal handler may poll amid a malloc(3) for
+/// which a fork waits that has the table. `false` if the table is in use.
 pub fn left_ready() -> bool {
     /// Number of rings that are checked.
     const FEW: usize = 4;
-    read().rings.iter().take(FEW).any(|r| r.2.regular.left_ready.load(Relaxed))
+    let left_ready = |ring: &(i32, File, Arc<Ring>)| ring.2.regular.left_ready.load(Relaxed);
+    PROCESS.table.try_read().is_some_and(|table| table.rings.iter().take(FEW).any(left_ready))
 }
 
 fn has(fd: i32) -> bool {
@@ -302,4 +304,13 @@ pub(crate) fn first_ring(within: impl Fn(i32) -> bool) -> Option<i32> {
 
 fn first_entry(within: impl Fn(i32) -> bool) -> Option<i32> {
     read().rings.iter().map(|r| r.0).find(|&fd| within(fd) && !is_internal(fd) && is_known_ring(fd))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    #[test]
+    fn a_poll_does_not_wait_for_the_table() {
+        let _table = super::write();
+        assert!(!super::left_ready());
+    }
 }
