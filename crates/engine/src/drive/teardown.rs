@@ -50,6 +50,7 @@ pub(crate) fn end(ring: &Arc<Ring>) {
     }
     transports.end();
     drop(direct);
+    crate::ring::table::forget_ended();
 }
 
 /// Returns whether a forked child must let go of something in a ring at once. The state of any

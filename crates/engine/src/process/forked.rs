@@ -146,8 +146,8 @@ unsafe fn is_fresh(ring: &Ring) -> bool {
 fn try_hold_all() -> Option<(Write<Table>, Vec<Arc<Ring>>)> {
     lock::set_forking(true);
     for _ in 0..TRIES {
-        let mut table = write();
-        if !table.has_no_closed() {
+        let table = write();
+        if !table.closed.is_empty() {
             break;
         }
         let rings = table.open();

@@ -21,8 +21,8 @@ pub(crate) struct Table {
     pub(crate) rings: Vec<(i32, File, Arc<Ring>)>,
     /// Descriptors by ring id that poll readable while the ring has completions.
     pub(crate) poll: Vec<(u64, InternalFd)>,
-    /// Rings without a descriptor that may not have ended yet, because a thread waits in them.
-    closed: Vec<Weak<Ring>>,
+    /// Rings without a descriptor that have not ended yet, because a thread waits in them.
+    pub(crate) closed: Vec<Weak<Ring>>,
 }
 
 /// State of this module, once per process.
@@ -172,12 +172,23 @@ pub(crate) fn take_out(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) -> Optio
     let poll = table.poll.iter().position(|p| last && p.0 == ring.id);
     let poll = poll.map(|i| table.poll.swap_remove(i).1);
     if last {
-        let ended = table.take_ended();
         table.closed.push(Arc::downgrade(&ring));
-        drop(table);
-        drop(ended);
     }
     last.then_some((ring, poll))
+}
+
+/// Removes closed rings that have ended.
+pub(crate) fn forget_ended() {
+    // These references keep a ring from ending under the table's lock.
+    let mut held = Vec::new();
+    let Some(mut table) = write_soon() else { return };
+    table.closed.retain(|w| {
+        let Some(ring) = w.upgrade() else { return false };
+        let lives = !ring.dead.load(Relaxed);
+        held.push(ring);
+        lives
+    });
+    drop(table);
 }
 
 /// Returns every ring, including closed rings in which a thread waits.
@@ -196,25 +207,6 @@ pub(crate) fn some(wanted: impl Fn(&Ring) -> bool) -> Vec<Arc<Ring>> {
 }
 
 impl Table {
-    /// Removes closed rings that have ended. Returns references, which the caller drops once the
-    /// table is not locked: the last one may end a ring.
-    fn take_ended(&mut self) -> Vec<Arc<Ring>> {
-        let mut ended = Vec::new();
-        self.closed.retain(|ring| {
-            let Some(ring) = ring.upgrade() else { return false };
-            let lives = !ring.dead.load(Relaxed);
-            ended.push(ring);
-            lives
-        });
-        ended
-    }
-
-    /// Returns whether no closed ring is left; forgets those that are gone.
-    pub(crate) fn has_no_closed(&mut self) -> bool {
-        self.closed.retain(|ring| ring.strong_count() > 0);
-        self.closed.is_empty()
-    }
-
     /// Returns each ring that has a descriptor, once, in the order of their ids.
     pub(crate) fn open(&self) -> Vec<&Arc<Ring>> {
         let mut rings: Vec<_> = self.rings.iter().map(|r| &r.2).collect();
