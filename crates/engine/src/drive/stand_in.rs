@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::sleep::sleep_on_sequence;
 use crate::ring::ctx::{Ctx, Ring};
-use crate::ring::table::{find, write_soon};
+use crate::ring::table::{CLOSED, find, write_soon};
 use softring_host::fd::{make_internal, now};
 use softring_host::handlers::Call;
 use softring_host::sys::{self, borrow};
@@ -62,21 +62,40 @@ pub(crate) fn before_fork(ring: &Arc<Ring>) {
     ring.forked.store(true, SeqCst);
 }
 
+/// Returns the stand-in of a ring, from now on signalled; `None` if the ring is closed.
 fn of_ring(ring: &Arc<Ring>) -> Option<i32> {
     let first = stand_in(ring)?;
     let stand_in = now(first);
-    let e = borrow(stand_in)?;
-    let locked = ring.lock_soon().map(|mut ctx| {
-        ctx.completion.poll_fd = Some(first);
-        update(ring, &mut ctx, stand_in);
-    });
+    let locked = match ring.lock_soon() {
+        None => false,
+        // Another thread has closed the ring, and its stand-in is gone, or about to.
+        Some(_) if !is_open(ring, first) => return None,
+        Some(mut ctx) => {
+            ctx.completion.poll_fd = Some(first);
+            update(ring, &mut ctx, stand_in);
+            true
+        }
+    };
     follow(ring);
-    if locked.is_none() || !crate::drive::reactor::guard_soon(ring) {
-        let _ = softring_host::os::io::write(e, &1u64.to_ne_bytes());
-        // Not before: who clears the flag must find the signal.
-        ring.stand_in_unsure.store(true, SeqCst);
+    if !locked || !crate::drive::reactor::guard_soon(ring) {
+        signal_unsure(ring, first);
     }
     Some(stand_in)
+}
+
+/// Returns whether a stand-in is still the ring's. The caller holds the ring's lock.
+fn is_open(ring: &Ring, first: i32) -> bool {
+    ring.stand_in.load(SeqCst) == first
+}
+
+/// Makes a stand-in readable, whatever the ring has.
+fn signal_unsure(ring: &Ring, first: i32) {
+    // Without a guard, this is a signal handler whose thread holds the lock.
+    let _ctx = ring.lock_soon();
+    let Some(e) = borrow(now(first)).filter(|_| is_open(ring, first)) else { return };
+    let _ = softring_host::os::io::write(e, &1u64.to_ne_bytes());
+    // Not before: who clears the flag must find the signal.
+    ring.stand_in_unsure.store(true, SeqCst);
 }
 
 /// Makes a stand-in readable if the ring is, else not. A waiter for an edge must not see a false
@@ -139,11 +158,12 @@ fn signal_next(ring: &Ring) -> bool {
     true
 }
 
-/// Returns the eventfd that stands for a ring, made now if need be, by its first number.
+/// Returns the eventfd that stands for a ring, made now if need be, by its first number; `None` if
+/// the ring is closed.
 fn stand_in(ring: &Ring) -> Option<i32> {
     let known = ring.stand_in.load(SeqCst);
-    if known >= 0 {
-        return Some(known);
+    if known != -1 {
+        return (known != CLOSED).then_some(known);
     }
     let e = softring_host::substitute::eventfd().ok()?;
     let e = make_internal(e);
@@ -155,10 +175,11 @@ fn stand_in(ring: &Ring) -> Option<i32> {
             Some(first)
         }
         Err(other) => {
-            // Another thread was faster: ours goes, when the table's lock is free.
+            // Another thread was faster, or has closed the ring: ours goes, when the table's lock
+            // is free.
             drop(table);
             drop(e);
-            Some(other)
+            (other != CLOSED).then_some(other)
         }
     }
 }

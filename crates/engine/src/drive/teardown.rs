@@ -7,11 +7,14 @@ use core::sync::atomic::Ordering::SeqCst;
 
 use crate::ring::ctx::Ring;
 use crate::ring::turn::{Drives, Turn};
+use softring_host::fd::owned::InternalFd;
 
 /// Ends a ring whose last descriptor is closed: cancels what waits, lets go of everything. While a
 /// thread is in `enter` the ring goes on, as the kernel's does, whose file that thread holds; the
 /// last thread to leave ends the ring.
-pub(crate) fn end(ring: &Arc<Ring>) {
+///
+/// `stand_in` is closed once nobody signals it any more: its number may then be another file's.
+pub(crate) fn end(ring: &Arc<Ring>, stand_in: Option<InternalFd>) {
     {
         let mut ctx = ring.lock_now();
         if ctx.drive.entered > 0 {
@@ -32,6 +35,7 @@ pub(crate) fn end(ring: &Arc<Ring>) {
         }
         ring.dead.store(true, SeqCst);
     }
+    drop(stand_in);
     if let Some(sq) = ring.sq.get() {
         sq.data.detach(ring);
     }

@@ -105,9 +105,8 @@ pub(crate) fn remove(fd: i32) {
 /// Does the same as [`remove`] for the entry that is meant: its number may be another ring's by
 /// now.
 fn remove_if(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) {
-    if let Some((ring, poll)) = take_out(meant) {
-        drop(poll);
-        crate::drive::teardown::end(&ring);
+    if let Some((ring, stand_in)) = take_out(meant) {
+        crate::drive::teardown::end(&ring, stand_in);
         if surely_no_ring() {
             dup_cache::give_up_all();
         }

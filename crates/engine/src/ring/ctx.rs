@@ -97,7 +97,8 @@ pub struct Ring {
     /// Flag, set once all descriptors are closed.
     pub(crate) dead: AtomicBool,
     /// The eventfd that represents the ring where the program polls it, by its first number; -1:
-    /// none yet.
+    /// none yet; [`CLOSED`](super::table::CLOSED): none any more. Used under the ring's lock: once
+    /// that has shown it closed, the number may be another file's.
     pub(crate) stand_in: AtomicI32,
     /// Flag, set once others than epoll sets of the program use the stand-in. Only ever turns on.
     pub(crate) stand_in_used: AtomicBool,

@@ -3,7 +3,7 @@
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::io::persistent;
 use crate::ring::ctx::Ring;
@@ -153,7 +153,11 @@ pub fn is_last(fd: i32) -> bool {
     read().rings.iter().filter(|r| r.2.id == ring.id).count() == 1
 }
 
-/// A ring whose last descriptor was taken out of the table, and its stand-in for polls.
+/// Value of [`Ring::stand_in`] once the ring has no descriptor.
+pub(crate) const CLOSED: i32 = -2;
+
+/// A ring whose last descriptor was taken out of the table, and its stand-in for polls, which may
+/// be closed once `drive::teardown::end` has ended its use.
 pub(crate) type Closed = (Arc<Ring>, Option<InternalFd>);
 
 /// Takes the matching entry out of the table; returns its ring, if that was the last one. In a
@@ -172,6 +176,8 @@ pub(crate) fn take_out(meant: impl Fn(&(i32, File, Arc<Ring>)) -> bool) -> Optio
     let poll = table.poll.iter().position(|p| last && p.0 == ring.id);
     let poll = poll.map(|i| table.poll.swap_remove(i).1);
     if last {
+        // From here on no other stand-in is made.
+        ring.stand_in.store(CLOSED, SeqCst);
         table.closed.push(Arc::downgrade(&ring));
     }
     last.then_some((ring, poll))

@@ -69,7 +69,7 @@ fn enter_ring(ring: &Arc<Ring>, args: &Args, call: &Call) -> Result<usize> {
     let last = ctx.drive.closed && ctx.drive.entered == 0;
     crate::drive::leave::leave(ring, ctx);
     if last {
-        crate::drive::teardown::end(ring);
+        crate::drive::teardown::end(ring, None);
     }
     answer
 }

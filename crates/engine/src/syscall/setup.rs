@@ -92,7 +92,7 @@ pub(crate) fn setup(entries: u32, params: UserPtr) -> Result<usize> {
     if polls {
         crate::drive::sqpoll::offload(&ring, &p, other.as_deref())?;
         if let Err(e) = user::write(params, &p) {
-            crate::drive::teardown::end(&ring);
+            crate::drive::teardown::end(&ring, None);
             return Err(e);
         }
     }
