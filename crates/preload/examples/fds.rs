@@ -249,15 +249,55 @@ fn forks_beside_polled_rings() -> Outcome {
     });
     for _ in 0..500 {
         // SAFETY: the child ends at once.
-        match unsafe { libc::fork() } {
-            // SAFETY: takes a number.
-            0 => unsafe { libc::_exit(0) },
-            // SAFETY: no status is asked for.
-            child => drop(unsafe { libc::waitpid(child, core::ptr::null_mut(), 0) }),
-        }
+        forks_by(|| unsafe { libc::fork() });
     }
     END.store(true, Relaxed);
     beside.join().unwrap()
+}
+
+/// Makes a child, which closes all that it inherits, and waits for it.
+fn forks_by(fork: impl FnOnce() -> libc::pid_t) {
+    match fork() {
+        // SAFETY: takes numbers; these functions may be called in any child.
+        0 => unsafe {
+            for fd in 3..64 {
+                libc::close(fd);
+            }
+            libc::_exit(0)
+        },
+        // SAFETY: no status is asked for.
+        child => drop(unsafe { libc::waitpid(child, core::ptr::null_mut(), 0) }),
+    }
+}
+
+/// Forks by ways that run no fork handlers, beside threads that make, poll and close rings.
+fn forks_without_handlers() -> Outcome {
+    static END: AtomicBool = AtomicBool::new(false);
+    type Fork = unsafe extern "C" fn() -> libc::pid_t;
+    let rings = || {
+        while !END.load(Relaxed) {
+            let mut r = ring()?;
+            complete(&mut r)?;
+            poll(r.as_raw_fd())?;
+        }
+        Ok(())
+    };
+    let beside: Vec<_> = (0..3).map(|_| std::thread::spawn(rings)).collect();
+    // SAFETY: the function of this name, if the C library has it.
+    let fork = unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, c"_Fork".as_ptr());
+        core::mem::transmute::<*mut libc::c_void, Option<Fork>>(found)
+    };
+    for _ in 0..200 {
+        // SAFETY: the children end at once.
+        unsafe {
+            forks_by(|| fork.map_or_else(|| libc::fork(), |fork| fork()));
+            forks_by(|| libc::syscall(libc::SYS_fork) as libc::pid_t);
+            forks_by(|| libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as libc::pid_t);
+        }
+    }
+    END.store(true, Relaxed);
+    beside.into_iter().try_for_each(|thread| thread.join().unwrap())
 }
 
 /// Makes a ring by `io_uring_setup(2)` without mapping it; returns the descriptor and the
@@ -426,6 +466,7 @@ fn main() -> ExitCode {
         "fork" => fork(),
         "forks_in_handlers" => forks_in_handlers(),
         "forks_beside_polled_rings" => forks_beside_polled_rings(),
+        "forks_without_handlers" => forks_without_handlers(),
         "ring_forks_in_handlers" => ring_forks_in_handlers(),
         "inline_close" => inline_close(),
         "inline_mmap" => inline_mmap(),

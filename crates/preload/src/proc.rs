@@ -155,6 +155,20 @@ fn child_once(mark: &Mark) {
     }
 }
 
+/// Makes a fork of which the C library does not tell us; `fork` returns as fork(2) does.
+pub fn forks(fork: impl FnOnce() -> isize) -> isize {
+    prepare();
+    let pid = fork();
+    let errno = raw::errno();
+    if pid == 0 {
+        child()
+    } else {
+        parent()
+    }
+    raw::set_errno(errno);
+    pid
+}
+
 /// True in a vfork child, which shares our memory but is another process: a descriptor that the
 /// child closes stays open here.
 pub fn shares_memory() -> bool {

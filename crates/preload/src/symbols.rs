@@ -3,6 +3,7 @@
 
 /// Names of libc that this library interposes.
 pub const INTERPOSED: &[&str] = &[
+    "_Fork",
     "__poll_chk",
     "__ppoll_chk",
     "__sysv_signal",

@@ -75,6 +75,12 @@ fn rings_may_close_within_a_fork() {
     succeed(under(example("fds"), "user", "auto").arg("forks_beside_polled_rings"));
 }
 
+/// A fork of which the C library does not tell is told of by its function, and by its number.
+#[test]
+fn forks_without_handlers_are_prepared() {
+    succeed(under(example("fds"), "user", "auto").arg("forks_without_handlers"));
+}
+
 /// The dynamic linker does not load the library into a setuid helper, which must still work.
 #[test]
 fn a_setuid_helper_behaves_the_same() {

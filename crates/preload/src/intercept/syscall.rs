@@ -3,16 +3,17 @@
 //!
 //! These numbers are checked: 425..=427, those of kernel aio, rt_sigaction, rt_sigprocmask, execve
 //! and execveat, of calls that change a thread's rights and, once there are rings, of calls that
-//! close, duplicate or map a descriptor (libuv closes every descriptor by number). Every other
-//! number leaves by a tail jump, with registers and stack untouched, to the next `syscall`
-//! (libc's): no frame of ours is in the way of `syscall(SYS_vfork)` or `syscall(SYS_clone)`, whose
-//! child returns on the caller's stack. While all rings are the kernel's, io_uring_enter(2) leaves
-//! so to a function that only makes the call.
+//! close, duplicate or map a descriptor (libuv closes every descriptor by number), or that fork.
+//! Every other number leaves by a tail jump, with registers and stack untouched, to the next
+//! `syscall` (libc's): no frame of ours is in the way of `syscall(SYS_vfork)`, or of a clone(2)
+//! that shares memory, whose child returns on the caller's stack. While all rings are the kernel's,
+//! io_uring_enter(2) leaves so to a function that only makes the call.
 #![allow(unsafe_code)]
 
 use super::libaio::{FIRST, PGETEVENTS};
 use super::stack::{self, enter_stack, leave_stack};
 use crate::raw::{self, Next};
+use crate::wrap::fork;
 use crate::{gate, report};
 use core::arch::naked_asm;
 use core::ffi::{c_long, c_void};
@@ -57,10 +58,8 @@ unsafe extern "C" fn syscall() -> c_long {
         "lea eax, [rdi - {setuid}]",
         "cmp eax, {setuid_to_capset}",
         "jbe {rights}",
-        "cmp edi, {prctl}; je {rights}",
-        "cmp edi, {unshare}; je {rights}",
-        "cmp edi, {setns}; je {rights}",
-        "cmp edi, {seccomp}; je {rights}",
+        "cmp edi, {prctl}; je {rights}; cmp edi, {unshare}; je {rights}",
+        "cmp edi, {setns}; je {rights}; cmp edi, {seccomp}; je {rights}",
         "cmp edi, 446", // landlock_restrict_self
         "je {rights}",
         "lea eax, [rdi - {rt_sigaction}]; cmp eax, {to_sigprocmask}",
@@ -69,8 +68,8 @@ unsafe extern "C" fn syscall() -> c_long {
         "cmp edi, {execveat}; je {ours}",
         "cmp byte ptr [rip + {watched}], 0",
         "je 2f",
-        "cmp edi, {close}; je {ours}",
-        "cmp edi, {close_range}; je {ours}",
+        "lea eax, [rdi - {clone}]; cmp eax, {clone_to_fork}; jbe {forks}",
+        "cmp edi, {close}; je {ours}; cmp edi, {close_range}; je {ours}",
         "lea eax, [rdi - {dup}]",
         "cmp eax, {dup_to_dup2}",
         "jbe {ours}",
@@ -79,14 +78,16 @@ unsafe extern "C" fn syscall() -> c_long {
         "cmp edi, {mmap}; je {ours}",
         "lea eax, [rdi - {epoll_wait}]; cmp eax, 1",
         "jbe {ours}",
-        "cmp edi, {epoll_pwait}; je {ours}",
-        "cmp edi, {epoll_pwait2}; je {ours}",
+        "cmp edi, {epoll_pwait}; je {ours}; cmp edi, {epoll_pwait2}; je {ours}",
         "2:",
         "jmp qword ptr [rip + {next}]",
         ours = sym ours,
         rt_sigaction = const libc::SYS_rt_sigaction,
         to_sigprocmask = const libc::SYS_rt_sigprocmask - libc::SYS_rt_sigaction,
         watched = sym gate::WATCHED,
+        clone = const libc::SYS_clone,
+        clone_to_fork = const libc::SYS_fork - libc::SYS_clone,
+        forks = sym forks,
         plain = sym plain,
         kernel_rings = sym gate::KERNEL_RINGS,
         engine_rings = sym gate::ENGINE_RINGS,
@@ -111,6 +112,22 @@ unsafe extern "C" fn syscall() -> c_long {
         unshare = const libc::SYS_unshare,
         setns = const libc::SYS_setns,
         seccomp = const libc::SYS_seccomp,
+        next = sym NEXT,
+    )
+}
+
+/// Answers fork(2), and a clone(2) that does the same; any other clone(2) leaves as other numbers.
+#[unsafe(naked)]
+unsafe extern "C" fn forks() -> c_long {
+    naked_asm!(
+        "cmp edi, {fork}; je {by_number}",
+        "test esi, {shares}; jnz 2f",
+        // A child with a stack of its own does not return.
+        "test rdx, rdx; jz {by_number}",
+        "2: jmp qword ptr [rip + {next}]",
+        fork = const libc::SYS_fork,
+        shares = const fork::SHARES,
+        by_number = sym fork::by_number,
         next = sym NEXT,
     )
 }

@@ -8,7 +8,7 @@ pub mod dup;
 pub mod epoll;
 pub mod epoll_wait;
 pub mod exec;
-mod fork;
+pub mod fork;
 pub mod handlers;
 pub mod locks;
 pub mod mask;
