@@ -13,7 +13,7 @@
 use super::libaio::{FIRST, PGETEVENTS};
 use super::stack::{self, enter_stack, leave_stack};
 use crate::raw::{self, Next};
-use crate::wrap::fork;
+use crate::wrap::{fork, rights};
 use crate::{gate, report};
 use core::arch::naked_asm;
 use core::ffi::{c_long, c_void};
@@ -105,7 +105,7 @@ unsafe extern "C" fn syscall() -> c_long {
         execveat = const libc::SYS_execveat,
         aio = const FIRST,
         pgetevents = const PGETEVENTS,
-        rights = sym rights,
+        rights = sym simple,
         setuid = const libc::SYS_setuid,
         setuid_to_capset = const libc::SYS_capset - libc::SYS_setuid,
         prctl = const libc::SYS_prctl,
@@ -120,19 +120,19 @@ unsafe extern "C" fn syscall() -> c_long {
 #[unsafe(naked)]
 unsafe extern "C" fn forks() -> c_long {
     naked_asm!(
-        "cmp edi, {fork}; je {by_number}",
+        "cmp edi, {fork}; je {simple}",
         "test esi, {shares}; jnz 2f",
         // A child with a stack of its own does not return.
-        "test rdx, rdx; jz {by_number}",
+        "test rdx, rdx; jz {simple}",
         "2: jmp qword ptr [rip + {next}]",
         fork = const libc::SYS_fork,
         shares = const fork::SHARES,
-        by_number = sym fork::by_number,
+        simple = sym simple,
         next = sym NEXT,
     )
 }
 
-/// Answers the checked calls that are not for [`rights`], as `syscall(nr, a0 … a5)`.
+/// Answers the checked calls that are not for [`simple`], as `syscall(nr, a0 … a5)`.
 #[unsafe(naked)]
 unsafe extern "C" fn ours() -> c_long {
     naked_asm!(
@@ -199,8 +199,9 @@ unsafe extern "C" fn call(nr: usize, args: *const [usize; 6], stack: usize) -> i
     unsafe { gate::call(nr, &*args) }
 }
 
-/// Answers calls that change rights, and a few with numbers between theirs.
-unsafe extern "C" fn rights(
+/// Answers calls on the program's own stack: forks, calls that change rights, and a few with
+/// numbers between theirs.
+unsafe extern "C" fn simple(
     nr: usize,
     a0: usize,
     a1: usize,
@@ -210,8 +211,10 @@ unsafe extern "C" fn rights(
     a5: usize,
 ) -> c_long {
     let nr = nr & 0xffff_ffff;
+    let args = [a0, a1, a2, a3, a4, a5];
+    let forks = [libc::SYS_clone, libc::SYS_fork].contains(&(nr as c_long));
     // SAFETY: the program's own call.
-    let ret = unsafe { crate::wrap::rights::call(nr, &[a0, a1, a2, a3, a4, a5]) };
+    let ret = unsafe { if forks { fork::call(nr, &args) } else { rights::call(nr, &args) } };
     raw::libc_answer(ret) as c_long
 }
 

@@ -6,8 +6,8 @@
 #![allow(unsafe_code)]
 
 use crate::proc;
-use crate::raw::{self, next, raw};
-use core::ffi::{c_int, c_long};
+use crate::raw::{self, next};
+use core::ffi::c_int;
 use softring_host::handlers::Call;
 
 /// `fork(3)`: creates a child process.
@@ -39,17 +39,12 @@ pub const SHARES: c_int = libc::CLONE_VM
     | libc::CLONE_SETTLS;
 
 /// `syscall(SYS_fork)`, and a clone(2) that does the same: without [`SHARES`], on a copy of the
-/// caller's stack.
-pub unsafe extern "C" fn by_number(
-    nr: usize,
-    a0: usize,
-    a1: usize,
-    a2: usize,
-    a3: usize,
-    a4: usize,
-) -> c_long {
+/// caller's stack. Returns the kernel's answer.
+///
+/// # Safety
+/// The program's own call.
+pub unsafe fn call(nr: usize, args: &[usize; 6]) -> isize {
     let _until_it_is_over = Call::begin();
-    // SAFETY: the program's own call, whose child returns on its own copy of our frame.
-    let ret = proc::forks(|| unsafe { raw!(nr & 0xffff_ffff, a0, a1, a2, a3, a4) });
-    raw::libc_answer(ret) as c_long
+    // SAFETY: the caller's; the child returns on its own copy of our frames.
+    proc::forks(|| unsafe { raw::syscall6(nr, args) })
 }
